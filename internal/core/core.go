@@ -95,10 +95,11 @@ func New(cfg Config, seed uint64) State {
 // Valid reports whether a term is held, as far as the clocks ran. It is what
 // the shell's Term.Err computes at every call.
 func (s State) Valid(now Reading) bool {
-	return s.termAlive() && now.Since(s.Anchor) < s.Cfg.StepDown
+	return s.Alive() && now.Since(s.Anchor) < s.Cfg.StepDown
 }
 
-func (s State) termAlive() bool {
+// Alive reports whether a term is held and was not lost, whatever the time.
+func (s State) Alive() bool {
 	return (s.Phase == Leading || s.Phase == Draining) && !s.Lost
 }
 
@@ -106,17 +107,18 @@ func (s State) termAlive() bool {
 // in their order: a loss is published before anything else is done about it.
 func (s State) Step(now Reading, ev Event) (State, []Action) {
 	m := machine{State: s, now: now}
-	if m.termAlive() && now.Since(m.Anchor) >= m.Cfg.StepDown {
-		m.lose(m.expiry(), m.Trouble)
+	if m.Alive() && now.Since(m.Anchor) >= m.Cfg.StepDown {
+		m.lose(Expiry(m.Trouble), m.Trouble)
 	}
 	m.on(ev)
 	m.tick()
 	return m.State, m.acts
 }
 
-// expiry is the cause to name when the step-down time has passed.
-func (s State) expiry() error {
-	if errors.Is(s.Trouble, store.ErrDenied) {
+// Expiry is the cause to name when the step-down time has passed after
+// renewals that failed with trouble, or with no answer at all.
+func Expiry(trouble error) error {
+	if errors.Is(trouble, store.ErrDenied) {
 		return store.ErrDenied
 	}
 	return store.ErrExpired
@@ -186,7 +188,7 @@ func (m *machine) on(ev Event) {
 	case Hint:
 		m.hint(ev.Hint)
 	case Round:
-		if m.termAlive() && m.idle() && m.now.Since(m.Anchor) >= m.Cfg.Renew/2 {
+		if m.Alive() && m.idle() && m.now.Since(m.Anchor) >= m.Cfg.Renew/2 {
 			m.RenewNow = true
 		}
 	case Confirm:
@@ -198,7 +200,7 @@ func (m *machine) on(ev Event) {
 	case Stop:
 		m.stop()
 	case Revoke:
-		if m.termAlive() {
+		if m.Alive() {
 			m.lose(ev.Cause, ev.Err)
 		}
 	}
@@ -278,7 +280,7 @@ func (m *machine) drawn(a store.Attempt) {
 		return
 	}
 	m.Drawing = false
-	if m.Phase != Acquiring && !m.termAlive() {
+	if m.Phase != Acquiring && !m.Alive() {
 		return // lost meanwhile; the attempt was never sent
 	}
 	// RetryAt lies in the past, so the tick that follows sends it.
@@ -321,7 +323,7 @@ func (m *machine) reply(r Reply) {
 		} else {
 			m.retryLater()
 		}
-	case m.termAlive() && r.Op == OpRenew:
+	case m.Alive() && r.Op == OpRenew:
 		m.replyRenew(r)
 	case m.Phase == Releasing && r.Op == OpRelease:
 		m.replyRelease(r)
