@@ -1,0 +1,537 @@
+package guard
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// soon are the limits of a run whose job must be dead within its lease: KILL at
+// 2 s, the lease's end at 6 s, both from the start.
+var soon = wrapperConfig{StepDown: 1500 * time.Millisecond, Kill: 2 * time.Second, KillAfter: 400 * time.Millisecond}
+
+const soonLease = 6 * time.Second
+
+func (c wrapperConfig) with(command ...string) wrapperConfig {
+	c.Command = command
+	return c
+}
+
+// fourJobs is a job that ignores TERM, with a child, a child in a session of
+// its own and a daemon that lost its parent, each keeping a journal.
+var fourJobs = job("ignore", "15",
+	"with", "ignore 15 journal child",
+	"with", "setsid ignore 15 journal session",
+	"with-daemon", "ignore 15 journal daemon",
+	"journal", "main")
+
+var fourJournals = []string{"main", "child", "session", "daemon"}
+
+func startFour(t *testing.T) *run {
+	t.Helper()
+	r := start(t, soon.with(fourJobs...)).started()
+	for _, j := range fourJournals {
+		r.waitFor(j)
+	}
+	return r
+}
+
+func TestS01_WrapperKilled(t *testing.T) {
+	t.Parallel()
+	r := startFour(t)
+	r.cmd.Process.Kill()
+	r.dead()
+	r.journals(r.begin.Add(soonLease), fourJournals...)
+}
+
+// The end of the wrapper is an order to stop at once, not at the limit.
+func TestS01_WrapperKilledLongBeforeTheLimit(t *testing.T) {
+	t.Parallel()
+	r := start(t, wrapperConfig{KillAfter: time.Second, StepDown: time.Hour, Kill: 2 * time.Hour, Command: fourJobs}).started()
+	for _, j := range fourJournals {
+		r.waitFor(j)
+	}
+	r.cmd.Process.Kill()
+	r.dead()
+}
+
+func TestWrapperFrozen(t *testing.T) {
+	t.Parallel()
+	r := startFour(t)
+	r.cmd.Process.Signal(unix.SIGSTOP)
+	guardian := processOf(t, r.guardian)
+	waitUntil(t, "end of the guardian", func() bool { return !guardian.alive() })
+	r.journals(r.begin.Add(soonLease), fourJournals...)
+	r.cmd.Process.Signal(unix.SIGCONT)
+	r.expect("exited 137")
+	r.expect("gone")
+	r.dead()
+	r.journals(r.begin.Add(soonLease), fourJournals...)
+}
+
+func TestGuardianKilled(t *testing.T) {
+	t.Parallel()
+	r := start(t, wrapperConfig{KillAfter: time.Second, Command: fourJobs}).started()
+	for _, j := range fourJournals {
+		r.waitFor(j)
+	}
+	unix.Kill(r.guardian, unix.SIGKILL)
+	events := []string{r.expect(""), r.expect("")} // in either order
+	if !slices.Contains(events, "exited 137") || !strings.Contains(strings.Join(events, "\n"), "the guardian was killed") {
+		t.Errorf("events %q, want exited 137 and a line of the log", events)
+	}
+	r.expect("gone")
+	if code := r.exitCode(); code != 137 {
+		t.Errorf("exit code %d, want 137", code)
+	}
+}
+
+func TestGuardianFrozen(t *testing.T) {
+	t.Parallel()
+	r := startFour(t)
+	unix.Kill(r.guardian, unix.SIGSTOP)
+	r.dead()
+	r.journals(r.begin.Add(soonLease), fourJournals...)
+}
+
+func TestGuardianAndWrapperKilled(t *testing.T) {
+	t.Parallel()
+	r := start(t, wrapperConfig{Command: job("ignore", "15", "journal", "main")}).started()
+	r.waitFor("main")
+	unix.Kill(r.guardian, unix.SIGSTOP) // so that it cannot act between the two
+	r.cmd.Process.Kill()
+	unix.Kill(r.guardian, unix.SIGKILL)
+	r.dead()
+}
+
+// A thread of the guardian that ends must not take the command with it.
+func TestS01_CommandOutlivesThreads(t *testing.T) {
+	t.Parallel()
+	r := start(t, wrapperConfig{Command: job("until", "go", "exit", "7")}).started()
+	// The guardian's threads end when they were locked and their goroutine ended;
+	// from outside only its parent-death setting can be looked at: the command has
+	// the guardian's main thread as its parent for as long as it runs.
+	p := processOf(t, r.pid)
+	if p.ppid != r.guardian {
+		t.Fatalf("the command's parent is %d, want the guardian %d", p.ppid, r.guardian)
+	}
+	os.WriteFile(r.path("go"), nil, 0o600)
+	r.expect("exited 7")
+	r.expect("gone")
+}
+
+// Every renewal moves the limits, and the last one holds.
+func TestLimitsMove(t *testing.T) {
+	t.Parallel()
+	c := soon.with(job("journal", "main")...)
+	c.Renew = 300 * time.Millisecond
+	r := start(t, c).started()
+	waitUntil(t, "a journal past the first limit", func() bool {
+		data, _ := os.ReadFile(r.path("main"))
+		lines := strings.Fields(string(data))
+		if len(lines) == 0 {
+			return false
+		}
+		last, _ := strconv.ParseInt(lines[len(lines)-1], 10, 64)
+		return last > r.begin.Add(2 * soon.Kill).Boot
+	})
+	r.cmd.Process.Signal(unix.SIGSTOP)
+	frozen := Now()
+	guardian := processOf(t, r.guardian)
+	waitUntil(t, "end of the guardian", func() bool { return !guardian.alive() })
+	r.journals(frozen.Add(soonLease), "main")
+}
+
+func TestB34_ExitCodes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	plain := filepath.Join(dir, "plain")
+	noInterpreter := filepath.Join(dir, "no-interpreter")
+	noHashBang := filepath.Join(dir, "no-hash-bang")
+	write := func(file, text string, mode os.FileMode) {
+		if err := os.WriteFile(file, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(plain, "text", 0o600)
+	write(noInterpreter, "#!/does/not/exist\n", 0o700)
+	write(noHashBang, "exit 9\n", 0o700)
+
+	type test struct {
+		name    string
+		command []string
+		want    string
+	}
+	tests := []test{
+		{"missing", []string{"/does/not/exist"}, "failed 127"},
+		{"missing in PATH", []string{"no-such-program-anywhere"}, "failed 127"},
+		{"empty", []string{""}, "failed 127"},
+		{"not executable", []string{plain}, "failed 126"},
+		{"directory", []string{dir}, "failed 126"},
+		{"no interpreter", []string{noInterpreter}, "failed 126"},
+		{"no hash-bang", []string{noHashBang}, "exited 9"},
+		{"TERM", job("die", "15"), "exited 143"},
+		{"KILL", job("die", "9"), "exited 137"},
+		{"SEGV", job("die", "11"), "exited 139"},
+	}
+	for _, code := range []int{0, 1, 2, 75, 76, 125, 126, 127, 128, 255} {
+		tests = append(tests, test{fmt.Sprint(code), job("exit", fmt.Sprint(code)), fmt.Sprintf("exited %d", code)})
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := start(t, wrapperConfig{Command: tt.command})
+			if strings.HasPrefix(tt.want, "failed") {
+				r.expect(tt.want)
+				r.dead()
+				return
+			}
+			r.started()
+			r.expect(tt.want)
+			r.expect("gone")
+			if code := r.exitCode(); fmt.Sprintf("exited %d", code) != tt.want {
+				t.Errorf("the wrapper's exit code is %d, want it %s", code, tt.want)
+			}
+		})
+	}
+}
+
+// What the command leaves behind gets TERM, then KILL, and only then is the job
+// gone.
+func TestLeftBehind(t *testing.T) {
+	t.Parallel()
+	t.Run("TERM is enough", func(t *testing.T) {
+		t.Parallel()
+		r := start(t, wrapperConfig{KillAfter: time.Hour, Command: job(
+			"with-daemon", "journal daemon", "with", "journal child", "until", "daemon", "until", "child", "exit", "3")}).started()
+		r.expect("exited 3")
+		r.expect("gone")
+		if code := r.exitCode(); code != 3 {
+			t.Errorf("exit code %d, want 3", code)
+		}
+	})
+	t.Run("TERM is ignored", func(t *testing.T) {
+		t.Parallel()
+		r := start(t, wrapperConfig{KillAfter: 300 * time.Millisecond, Command: job(
+			"with-daemon", "ignore 15 journal daemon", "with", "ignore 15 journal child", "until", "daemon", "until", "child", "exit", "3")}).started()
+		r.expect("exited 3")
+		exited := Now()
+		r.expect("gone")
+		gone := Now()
+		if d := gone.Until(exited); d < 200*time.Millisecond {
+			t.Errorf("KILL came %v after TERM, want 300ms", d)
+		}
+		r.journals(gone, "daemon", "child")
+		r.dead()
+	})
+}
+
+// A stop is TERM to the whole group, and KILL to the whole tree.
+func TestB35_Stop(t *testing.T) {
+	t.Parallel()
+	t.Run("TERM is enough", func(t *testing.T) {
+		t.Parallel()
+		// The shell alone must not be all that gets the signal.
+		r := start(t, wrapperConfig{KillAfter: time.Hour, Term: true, Command: []string{
+			"sh", "-c", `"$0" __job journal worker & "$0" __job journal worker2 & wait`, "/proc/self/exe",
+		}}, func(c *exec.Cmd) { linkSelf(t, c) }).started()
+		r.waitFor("worker")
+		r.waitFor("worker2")
+		r.cmd.Process.Signal(unix.SIGTERM)
+		r.expect("exited 143")
+		r.expect("gone")
+		if code := r.exitCode(); code != 143 {
+			t.Errorf("exit code %d, want 143", code)
+		}
+	})
+	t.Run("TERM is ignored", func(t *testing.T) {
+		t.Parallel()
+		r := start(t, wrapperConfig{KillAfter: 300 * time.Millisecond, Term: true, Command: fourJobs}).started()
+		for _, j := range fourJournals {
+			r.waitFor(j)
+		}
+		r.cmd.Process.Signal(unix.SIGTERM)
+		r.expect("exited 137")
+		r.expect("gone")
+		r.dead()
+	})
+	t.Run("the job is suspended", func(t *testing.T) {
+		t.Parallel()
+		r := start(t, wrapperConfig{KillAfter: time.Hour, Term: true, Command: job("journal", "main")}).started()
+		r.waitFor("main")
+		unix.Kill(r.pid, unix.SIGSTOP)
+		r.cmd.Process.Signal(unix.SIGTERM)
+		r.expect("exited 143")
+		r.expect("gone")
+	})
+}
+
+// linkSelf lets a shell of the job start the test binary: /proc/self/exe would
+// be the shell there.
+func linkSelf(t *testing.T, c *exec.Cmd) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.Index(c.Args, "__wrapper")
+	c.Args[i+1] = strings.Replace(c.Args[i+1], "/proc/self/exe", exe, 1)
+}
+
+func TestB35_Forwarding(t *testing.T) {
+	t.Parallel()
+	out, outWrite := pipe(t)
+	r := start(t, wrapperConfig{Command: job("signals")}, func(c *exec.Cmd) { c.Stdout = outWrite }).started()
+	outWrite.Close()
+	buf := make([]byte, 100)
+	read := func(want string) {
+		t.Helper()
+		out.SetReadDeadline(time.Now().Add(patience))
+		n, err := out.Read(buf)
+		if got := string(buf[:n]); err != nil || got != want+"\n" {
+			t.Fatalf("the job got %q (%v), want %s", got, err, want)
+		}
+	}
+	read("ready")
+	for _, sig := range []syscall.Signal{
+		unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH, unix.SIGTSTP, unix.SIGCONT,
+	} {
+		r.cmd.Process.Signal(sig)
+		read(unix.SignalName(sig))
+	}
+	// To every process of the group, here a shell that waits and its two children.
+	r = start(t, wrapperConfig{KillAfter: time.Hour, Command: []string{"sh", "-c", `"$0" __job journal worker & "$0" __job journal worker2 & wait`, "/proc/self/exe"}},
+		func(c *exec.Cmd) { linkSelf(t, c) }).started()
+	r.waitFor("worker")
+	r.waitFor("worker2")
+	r.cmd.Process.Signal(unix.SIGHUP)
+	r.expect("exited 129")
+	r.expect("gone")
+}
+
+// The guardian itself cannot be talked into leaving, and TSTP or STOP of the
+// job is no end.
+func TestGuardianIsDeaf(t *testing.T) {
+	t.Parallel()
+	r := start(t, wrapperConfig{Command: job("until", "go", "exit", "5")}).started()
+	for n := syscall.Signal(1); n < 32; n++ {
+		switch n {
+		case unix.SIGKILL, unix.SIGSTOP, unix.SIGILL, unix.SIGTRAP, unix.SIGABRT, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSYS:
+		default:
+			unix.Kill(r.guardian, n)
+		}
+	}
+	unix.Kill(r.pid, unix.SIGSTOP)
+	unix.Kill(r.pid, unix.SIGCONT)
+	os.WriteFile(r.path("go"), nil, 0o600)
+	r.expect("exited 5")
+	r.expect("gone")
+}
+
+// A signal ignored at the start (nohup) stays ignored in the command.
+func TestIgnoredSignalsAreInherited(t *testing.T) {
+	t.Parallel()
+	r := start(t, wrapperConfig{KillAfter: time.Hour, Command: []string{"sh", "-c", "kill -HUP $$; exit 6"}}, func(c *exec.Cmd) {
+		c.Args = append([]string{"sh", "-c", `trap "" HUP; exec "$@"`, "sh"}, exeArgs(t, c.Args)...)
+		c.Path = "/bin/sh"
+	}).started()
+	r.expect("exited 6")
+	r = start(t, wrapperConfig{Command: []string{"sh", "-c", "kill -HUP $$; exit 6"}}).started()
+	r.expect("exited 129")
+}
+
+func exeArgs(t *testing.T, args []string) []string {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append([]string{exe}, args[1:]...)
+}
+
+func TestStreams(t *testing.T) {
+	t.Parallel()
+	in := make([]byte, 64<<20)
+	rand.NewChaCha8([32]byte{}).Read(in)
+	var out bytes.Buffer
+	r := start(t, wrapperConfig{Command: job("copy", "exit", "0")}, func(c *exec.Cmd) {
+		c.Stdin, c.Stdout = bytes.NewReader(in), &out
+	}).started()
+	r.expect("exited 0")
+	r.expect("gone")
+	if code := r.exitCode(); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	if !bytes.Equal(out.Bytes(), in) {
+		t.Errorf("%d bytes came out of %d, or other ones", out.Len(), len(in))
+	}
+}
+
+// The command has the files the wrapper was started with, at their numbers, and
+// no other.
+func TestFiles(t *testing.T) {
+	t.Parallel()
+	extra, err := os.Create(filepath.Join(t.TempDir(), "extra"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer extra.Close()
+	out, outWrite := pipe(t)
+	r := start(t, wrapperConfig{Command: job("files")}, func(c *exec.Cmd) {
+		c.ExtraFiles = append(c.ExtraFiles, extra)
+		c.Stdin, c.Stdout = extra, outWrite
+	}).started()
+	outWrite.Close()
+	data, err := io.ReadAll(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fds []string
+	for line := range strings.Lines(string(data)) {
+		fd, target, _ := strings.Cut(strings.TrimSpace(line), " ")
+		fds = append(fds, fd)
+		if (fd == "0" || fd == "5") && target != extra.Name() {
+			t.Errorf("file %s is %s, want %s", fd, target, extra.Name())
+		}
+	}
+	// 3 are the wrapper's events, which it keeps to itself. The test may have been
+	// started with files of its own.
+	want := []string{"0", "1", "2", "4", "5"}
+	for _, line := range openFiles() {
+		if fd, _, _ := strings.Cut(line, " "); !slices.Contains(want, fd) && fd != "3" {
+			want = append(want, fd)
+		}
+	}
+	slices.Sort(fds)
+	slices.Sort(want)
+	if !slices.Equal(fds, want) {
+		t.Errorf("the command has the files %v, want %v", fds, want)
+	}
+	r.expect("exited 0")
+}
+
+// Nothing is left of a run: no zombie of the wrapper, and its files are closed.
+func TestNothingLeft(t *testing.T) {
+	reaper, err := NewReaper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reaper.Close()
+	files := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(entries)
+	}
+	runOnce := func() {
+		p, err := Start(reaper, Config{
+			Command: job("exit", "4"), Env: os.Environ(), KillAfter: time.Second,
+			StepDown: Now().Add(time.Hour), Kill: Now().Add(time.Hour), Log: testLog(t),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-p.Gone()
+		if p.ExitCode() != 4 || p.GuardianKilled() {
+			t.Fatalf("exit code %d, guardian killed %v; want 4, false", p.ExitCode(), p.GuardianKilled())
+		}
+	}
+	runOnce()
+	before := files()
+	for range 10 {
+		runOnce()
+	}
+	waitUntil(t, "as many open files as before", func() bool { return files() <= before })
+	tree, err := descendants(os.Getpid(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range tree {
+		if p.zombie {
+			t.Errorf("process %d is a zombie", p.pid)
+		}
+	}
+}
+
+// A term that is over before the command could be started starts none.
+func TestTooLate(t *testing.T) {
+	t.Parallel()
+	r := start(t, wrapperConfig{StepDown: -time.Second, Kill: time.Hour, Command: job("touch", "ran")})
+	r.expect(fmt.Sprintf("failed %d", CodeTooLate))
+	r.dead()
+	if _, err := os.Stat(r.path("ran")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the command ran: %v", err)
+	}
+}
+
+func TestB35_PID1(t *testing.T) {
+	t.Parallel()
+	namespace := func(c *exec.Cmd) {
+		c.Args = append([]string{"unshare", "-pf", "--mount-proc", "--kill-child"}, exeArgs(t, c.Args)...)
+		path, err := exec.LookPath("unshare")
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Path = path
+	}
+	t.Run("orphans are reaped", func(t *testing.T) {
+		t.Parallel()
+		// The daemon's first parent is long gone; its own end must leave no zombie,
+		// neither at the guardian nor at PID 1.
+		r := start(t, wrapperConfig{KillAfter: time.Hour, Command: []string{
+			"sh", "-c", `
+			(setsid sh -c 'exit 0' &) ; (sh -c 'sleep 0.01' &)
+			n=0; while grep -l '^State:.Z' /proc/[0-9]*/status >/dev/null 2>&1; do n=$((n+1)); test $n -lt 3000 || exit 1; sleep 0.01; done
+			test "$(cat /proc/1/comm)" != sh || exit 2
+			exit 8`,
+		}}, namespace).started()
+		r.expect("exited 8")
+		r.expect("gone")
+		r.dead()
+	})
+	t.Run("TERM", func(t *testing.T) {
+		t.Parallel()
+		r := start(t, wrapperConfig{KillAfter: 300 * time.Millisecond, Term: true, Command: fourJobs}, namespace).started()
+		for _, j := range fourJournals {
+			r.waitFor(j)
+		}
+		// unshare ignores TERM and its child is PID 1.
+		tree, err := descendants(r.cmd.Process.Pid, nil)
+		if err != nil || len(tree) == 0 {
+			t.Fatalf("descendants of unshare: %v, %v", tree, err)
+		}
+		unix.Kill(tree[0].pid, unix.SIGTERM)
+		r.expect("exited 137")
+		r.expect("gone")
+		if code := r.exitCode(); code != 137 {
+			t.Errorf("exit code %d, want 137", code)
+		}
+	})
+}
+
+func processOf(t *testing.T, pid int) process {
+	t.Helper()
+	p, err := readProcess(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p process) alive() bool {
+	now, err := readProcess(p.pid)
+	return err == nil && now.start == p.start && !now.zombie
+}

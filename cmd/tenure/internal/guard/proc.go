@@ -1,0 +1,346 @@
+package guard
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Config says what to run and how.
+type Config struct {
+	Command   []string      // the program and its arguments
+	Env       []string      // the command's whole environment
+	KillAfter time.Duration // from TERM to KILL, where the limits allow as much
+	StepDown  Instant       // first limits, see [Proc.SetLimits]
+	Kill      Instant
+	Signals   *Signals     // what the caller receives signals with; may be nil
+	Log       *slog.Logger // required
+}
+
+// Proc is a started command together with its guardian. Its methods are safe
+// for concurrent use.
+type Proc struct {
+	cfg      Config
+	reaper   *Reaper
+	tty      *terminal // nil: the command does not get the terminal
+	guardian int
+	ended    <-chan unix.WaitStatus // of the guardian
+	reports  *os.File
+
+	pid     int
+	started chan error
+
+	mu     sync.Mutex
+	orders *os.File
+	limits limits
+	status unix.WaitStatus
+	killed bool // the guardian ended before the job did
+
+	exited   chan struct{}
+	exitOnce sync.Once
+	gone     chan struct{}
+}
+
+// Start starts a guardian and, through it, the command, and returns when the
+// command runs. A command that cannot be started is a *[StartError].
+//
+// The command inherits standard input, output and error and every further file
+// this process was itself started with; it leads a process group of its own.
+func Start(r *Reaper, cfg Config) (*Proc, error) {
+	file, err := Lookup(cfg.Command[0], lookupEnv(cfg.Env, "PATH"))
+	if err != nil {
+		return nil, err
+	}
+	p := &Proc{
+		cfg:     cfg,
+		reaper:  r,
+		tty:     newTerminal(),
+		limits:  limits{cfg.StepDown, cfg.Kill},
+		started: make(chan error, 1),
+		exited:  make(chan struct{}),
+		gone:    make(chan struct{}),
+	}
+	if err := p.startGuardian(file); err != nil {
+		return nil, &StartError{Code: CodeInternal, Text: fmt.Sprintf("cannot start the guardian: %v", err)}
+	}
+	go p.readReports()
+	go p.watchGuardian()
+	p.order(p.limits.order())
+	p.order(orderStart + "\n")
+	if err := <-p.started; err != nil {
+		<-p.gone
+		return nil, err
+	}
+	return p, nil
+}
+
+func lookupEnv(env []string, name string) string {
+	for i := len(env) - 1; i >= 0; i-- {
+		if value, ok := strings.CutPrefix(env[i], name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// startGuardian starts this binary again, with the reading end of the orders
+// and the writing end of the reports behind the files that the command will
+// inherit.
+func (p *Proc) startGuardian(file string) error {
+	ordersRead, orders, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer ordersRead.Close()
+	reports, reportsWrite, err := os.Pipe()
+	if err != nil {
+		orders.Close()
+		return err
+	}
+	defer reportsWrite.Close()
+
+	files := inheritedFiles()
+	at := len(files)
+	files = append(files, ordersRead.Fd(), reportsWrite.Fd())
+	tty := "notty"
+	if p.tty != nil {
+		tty = "tty"
+	}
+	args := append([]string{
+		os.Args[0], Arg, strconv.Itoa(at), strconv.Itoa(at + 1),
+		strconv.FormatInt(int64(p.cfg.KillAfter), 10), tty, file,
+	}, p.cfg.Command...)
+	p.guardian, p.ended, err = p.reaper.start(func() (int, error) {
+		// This very binary, also when its file was replaced meanwhile.
+		return syscall.ForkExec("/proc/self/exe", args, &syscall.ProcAttr{
+			Env:   p.cfg.Env,
+			Files: files,
+			Sys:   &syscall.SysProcAttr{Setpgid: true},
+		})
+	})
+	if err != nil {
+		orders.Close()
+		reports.Close()
+		return err
+	}
+	p.orders, p.reports = orders, reports
+	return nil
+}
+
+// inheritedFiles lists the file descriptors this process was started with, each
+// at its own number, with gaps as they are. What Go opens is close-on-exec.
+func inheritedFiles() []uintptr {
+	files := []uintptr{0, 1, 2}
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return files
+	}
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd < 3 {
+			continue
+		}
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		if err != nil || flags&unix.FD_CLOEXEC != 0 {
+			continue
+		}
+		for len(files) <= fd {
+			files = append(files, ^uintptr(0))
+		}
+		files[fd] = uintptr(fd)
+	}
+	return files
+}
+
+// readReports follows what the guardian says until it ends, and then sees to it
+// that nothing of the job is left.
+func (p *Proc) readReports() {
+	saidGone, ran := false, false
+	for s := bufio.NewScanner(p.reports); s.Scan(); {
+		word, args, _ := strings.Cut(s.Text(), " ")
+		switch word {
+		case reportStarted:
+			ran = true
+			n, _ := strconv.Atoi(args)
+			p.pid = n
+			if p.tty != nil {
+				p.tty.job = n
+			}
+			p.started <- nil
+		case reportFailed:
+			code, text, _ := strings.Cut(args, " ")
+			n, _ := strconv.Atoi(code)
+			saidGone = true
+			p.started <- &StartError{Code: n, Text: text}
+		case reportStopped:
+			if p.tty != nil {
+				p.tty.suspend(p.cfg.Signals)
+				p.Signal(unix.SIGCONT)
+			}
+		case reportExited:
+			n, _ := strconv.Atoi(args)
+			p.setExited(unix.WaitStatus(n), false)
+		case reportStuck:
+			p.cfg.Log.Error("cannot kill a process of the job; the lease is kept until it is gone or runs out", "error", args)
+		case reportGone:
+			saidGone = true
+		}
+	}
+	p.reports.Close()
+	<-p.ended
+	if !saidGone {
+		if !ran {
+			p.started <- &StartError{Code: CodeInternal, Text: "the guardian ended before it started the command"}
+		}
+		p.setExited(unix.WaitStatus(unix.SIGKILL), true)
+		p.killOrphans()
+	}
+	p.mu.Lock()
+	p.orders.Close()
+	p.mu.Unlock()
+	close(p.gone)
+}
+
+func (p *Proc) setExited(status unix.WaitStatus, killed bool) {
+	p.exitOnce.Do(func() {
+		if p.tty != nil {
+			p.tty.takeBack()
+		}
+		p.mu.Lock()
+		p.status, p.killed = status, killed
+		p.mu.Unlock()
+		close(p.exited)
+	})
+}
+
+// killOrphans ends what a killed guardian left to this process, its nearest
+// subreaper. It looks twice, because a process that is handed over while /proc
+// is read can be missed once.
+func (p *Proc) killOrphans() {
+	p.cfg.Log.Error("the guardian was killed; killing what it guarded")
+	pause, said := sweepPauseMin, ""
+	for empty := 0; empty < 2; {
+		tree, err := p.reaper.orphans()
+		if err == nil {
+			err = sendAll(tree, unix.SIGKILL)
+		}
+		if err != nil && err.Error() != said {
+			said = err.Error()
+			p.cfg.Log.Error("cannot kill a process of the job", "error", said)
+		}
+		if err == nil && len(tree) == 0 {
+			empty++
+			continue
+		}
+		empty = 0
+		time.Sleep(pause)
+		pause = min(2*pause, sweepPauseMax)
+	}
+}
+
+// watchGuardian is the second line: a guardian that has itself been frozen
+// cannot keep the limits. A little after the kill was due the wrapper kills the
+// guardian, which kills the command with it, and then the rest.
+func (p *Proc) watchGuardian() {
+	bell, err := newAlarm()
+	if err != nil {
+		p.cfg.Log.Error("cannot watch the guardian", "error", err)
+		return
+	}
+	defer bell.close()
+	for {
+		p.mu.Lock()
+		last := p.limits.kill.Add(guardianGrace)
+		p.mu.Unlock()
+		if last.Passed(Now()) {
+			break
+		}
+		if err := bell.set(last); err != nil {
+			p.cfg.Log.Error("cannot watch the guardian", "error", err)
+			return
+		}
+		select {
+		case <-bell.c:
+		case <-p.gone:
+			return
+		}
+	}
+	select {
+	case <-p.gone:
+	default:
+		p.cfg.Log.Error("the guardian did not end the job in time; killing both")
+		p.reaper.kill(p.guardian)
+	}
+}
+
+// guardianGrace is how long after the kill the wrapper waits for the guardian.
+const guardianGrace = 50 * time.Millisecond
+
+// order writes a line to the guardian. It does not block for long: a guardian
+// that does not read is frozen, and watchGuardian's business.
+func (p *Proc) order(line string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.orders.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+	if _, err := p.orders.WriteString(line); err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, unix.EPIPE) {
+		p.cfg.Log.Error("cannot reach the guardian", "error", err)
+	}
+}
+
+// PID is the command's process id, which is also its process group's.
+func (p *Proc) PID() int { return p.pid }
+
+// SetLimits moves the two moments the guardian keeps by itself: at stepDown the
+// job gets TERM, at kill, or KillAfter after the TERM if that is earlier, KILL.
+// Once a step-down has passed the limits stay as they are.
+func (p *Proc) SetLimits(stepDown, kill Instant) {
+	l := limits{stepDown, kill}
+	p.mu.Lock()
+	if !p.limits.stepDown.Passed(Now()) {
+		p.limits = l
+	}
+	p.mu.Unlock()
+	p.order(l.order())
+}
+
+// Signal passes a signal to the command's process group.
+func (p *Proc) Signal(sig syscall.Signal) { p.order(signalOrder(sig)) }
+
+// Stop asks the job to end: TERM now, KILL killAfter later or at the limit. It
+// does not wait; see [Proc.Gone]. A later call can only bring the KILL forward.
+func (p *Proc) Stop(killAfter time.Duration) { p.order(stopOrder(killAfter)) }
+
+// Exited is closed when the command itself has ended. Processes it started may
+// still be ending.
+func (p *Proc) Exited() <-chan struct{} { return p.exited }
+
+// Gone is closed when nothing of the job is left, and the guardian is gone too.
+func (p *Proc) Gone() <-chan struct{} { return p.gone }
+
+// ExitCode is the command's own exit code, or 128 + the number of the signal
+// that ended it. Only after [Proc.Exited].
+func (p *Proc) ExitCode() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.status.Signaled() {
+		return 128 + int(p.status.Signal())
+	}
+	return p.status.ExitStatus()
+}
+
+// GuardianKilled reports whether the guardian ended before the job did, so that
+// the job was killed without a TERM. Only after [Proc.Exited].
+func (p *Proc) GuardianKilled() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.killed
+}

@@ -1,0 +1,142 @@
+package guard
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// process is an entry of /proc. The pid alone names it only until it is reaped;
+// with the start time it is named for good.
+type process struct {
+	pid, ppid int
+	start     uint64 // in clock ticks since boot
+	zombie    bool
+}
+
+// checkProc makes sure that /proc shows this process under the pid it knows of
+// itself: there is a /proc, and it is that of our own pid namespace.
+func checkProc() error {
+	self, err := os.Readlink("/proc/self")
+	if err != nil {
+		return fmt.Errorf("the guardian needs a mounted /proc: %w", err)
+	}
+	if self != strconv.Itoa(os.Getpid()) {
+		return fmt.Errorf("the guardian needs the /proc of its own pid namespace: this one shows it as %s and it is %d", self, os.Getpid())
+	}
+	return nil
+}
+
+// readProcess reads one entry of /proc.
+func readProcess(pid int) (process, error) {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return process{}, err
+	}
+	return parseStat(pid, stat)
+}
+
+// parseStat takes "pid (name) state ppid …". The name may hold anything, also
+// parentheses and newlines, so the fields are counted from its last one.
+func parseStat(pid int, stat []byte) (process, error) {
+	end := bytes.LastIndexByte(stat, ')')
+	if end < 0 {
+		return process{}, fmt.Errorf("/proc/%d/stat: no name in %q", pid, stat)
+	}
+	fields := bytes.Fields(stat[end+1:])
+	if len(fields) < 20 {
+		return process{}, fmt.Errorf("/proc/%d/stat: %d fields after the name, want 20 or more", pid, len(fields))
+	}
+	ppid, err := strconv.Atoi(string(fields[1]))
+	if err != nil {
+		return process{}, fmt.Errorf("/proc/%d/stat: ppid: %w", pid, err)
+	}
+	start, err := strconv.ParseUint(string(fields[19]), 10, 64)
+	if err != nil {
+		return process{}, fmt.Errorf("/proc/%d/stat: start time: %w", pid, err)
+	}
+	state := fields[0][0]
+	return process{pid: pid, ppid: ppid, start: start, zombie: state == 'Z' || state == 'X'}, nil
+}
+
+// descendants returns every process below root that /proc shows, parents before
+// children, leaving out the trees that except holds (by pid and start time).
+func descendants(root int, except map[int]uint64) ([]process, error) {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	children := make(map[int][]process)
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		p, err := readProcess(pid)
+		if err != nil {
+			continue // it ended since
+		}
+		if start, ok := except[pid]; ok && start == p.start {
+			continue
+		}
+		children[p.ppid] = append(children[p.ppid], p)
+	}
+	tree := children[root]
+	for i := 0; i < len(tree); i++ {
+		tree = append(tree, children[tree[i].pid]...)
+	}
+	return tree, nil
+}
+
+// send signals exactly this process, never a later one with its pid. A process
+// that has ended is no error.
+func (p process) send(sig unix.Signal) error {
+	fd, err := unix.PidfdOpen(p.pid, 0)
+	switch {
+	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL): // gone, or the pid is now a thread's
+		return nil
+	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM): // an old kernel or sandbox: no descriptor to be had
+		fd = -1
+	case err != nil:
+		return err
+	default:
+		defer unix.Close(fd)
+	}
+	// The pid belonged to p when it was read before, and if it does now it did
+	// when the descriptor was opened in between.
+	if now, err := readProcess(p.pid); err != nil || now.start != p.start {
+		return nil
+	}
+	if fd < 0 {
+		err = unix.Kill(p.pid, sig)
+	} else {
+		err = unix.PidfdSendSignal(fd, sig, nil, 0)
+	}
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	return err
+}
+
+// sendAll signals every live process of the tree and returns the first refusal.
+func sendAll(tree []process, sig unix.Signal) error {
+	var first error
+	for _, p := range tree {
+		if p.zombie {
+			continue
+		}
+		if err := p.send(sig); err != nil && first == nil {
+			first = fmt.Errorf("process %d: %w", p.pid, err)
+		}
+	}
+	return first
+}
