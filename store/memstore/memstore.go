@@ -80,7 +80,8 @@ func New(o *Options) *Store {
 	if o != nil && o.Clock != nil {
 		d.clock = o.Clock
 	}
-	d.epoch = d.clock()
+	// Not at once: a lease's StoreNow of zero says that the store has no clock.
+	d.epoch = d.clock().Add(-time.Second)
 	return &Store{db: d}
 }
 

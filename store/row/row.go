@@ -134,6 +134,8 @@ func Renew(r Row, l store.Lease, a store.Attempt, now Now) (Row, store.Lease, er
 		r.Receipt = receipt(r.Renewal, a)
 		r.Expires, r.RenewedAt = now.Mono+r.TTL, now.Wall
 		return r, r.lease(a, false, now), nil
+	case r.Renewal == 0:
+		// Nothing was consumed yet: Used is empty, and an empty receipt is none.
 	case l.Receipt == r.Used && a == r.UsedBy:
 		return r, r.lease(a, true, now), nil
 	case l.Receipt == r.Used:
