@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tenure-go/tenure/fence"
@@ -36,6 +37,7 @@ type campaign struct {
 	parent  context.Context                    // of the jobs' contexts
 	elected chan *Term                         // for Campaign
 	done    chan struct{}                      // closed when the loop has ended
+	busy    *atomic.Bool                       // the elector's; cleared at the end
 
 	mu     sync.Mutex
 	queue  []func()
@@ -68,6 +70,7 @@ type confirmation struct {
 // term, else only until elected.
 func (c *campaign) run(ctx context.Context, once bool) {
 	defer close(c.done)
+	defer c.busy.Store(false)
 	c.began = c.clock.read()
 	c.hub = joinHub(c.store, c)
 	c.step(core.Contend{Once: once})
@@ -217,7 +220,7 @@ func (c *campaign) act(a core.Action) {
 		c.tried = a.Attempt
 		c.call(core.OpRenew, a.Attempt, func(ctx context.Context) (store.Lease, error) {
 			if c.hub != nil && !again {
-				return c.hub.renew(ctx, c, a.Lease, a.Attempt, c.cfg.Timeout)
+				return c.hub.renew(ctx, c, a.Lease, a.Attempt, c.cfg.Timeout*7/8)
 			}
 			return c.store.Renew(ctx, a.Lease, a.Attempt)
 		})
@@ -258,7 +261,6 @@ func (c *campaign) act(a core.Action) {
 	case core.Over:
 		c.term.release = a.Err
 		c.observe(Released{Term: c.term.Info(), Free: a.Released, Err: a.Err})
-		close(c.term.settled)
 	case core.Halt:
 		c.halted = true
 	case core.Held:
@@ -288,7 +290,8 @@ func (c *campaign) call(op core.Op, a store.Attempt, f func(context.Context) (st
 		c.post(func() { c.step(core.Reply{Op: op, Attempt: a, Err: err}) })
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.Timeout)
+	// A little less than the core waits, so that it hears of a time-out as an error.
+	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.Timeout*7/8)
 	c.callID++
 	id := c.callID
 	c.cancels[id] = cancel
@@ -320,7 +323,7 @@ func guarded[T any](f func() (T, error)) (v T, err error) {
 func (c *campaign) begin(a core.Begin) {
 	c.unwatch()
 	ctx, cancel := context.WithCancelCause(c.parent)
-	t := &Term{c: c, ctx: ctx, cancel: cancel, settled: make(chan struct{}), job: c.job != nil}
+	t := &Term{c: c, ctx: ctx, cancel: cancel, job: c.job != nil}
 	t.right.Store(&right{lease: a.Lease, anchor: a.Anchor})
 	t.Progress()
 	t.guard = time.AfterFunc(time.Hour, t.watchdog)

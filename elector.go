@@ -80,7 +80,6 @@ func (e *Elector) lead(ctx context.Context, job func(context.Context, *Term) err
 	if err != nil {
 		return err
 	}
-	defer e.busy.Store(false)
 	c.job, c.try = job, try
 	c.run(ctx, once)
 	switch {
@@ -124,10 +123,7 @@ func (e *Elector) Campaign(ctx context.Context) (*Term, error) {
 	if err != nil {
 		return nil, err
 	}
-	go func() {
-		defer e.busy.Store(false)
-		c.run(ctx, true)
-	}()
+	go c.run(ctx, true)
 	select {
 	case t := <-c.elected:
 		return t, nil
@@ -148,7 +144,7 @@ func (e *Elector) campaign(parent context.Context) (*campaign, error) {
 	}
 	noncer, _ := store.As[store.Noncer](e.store)
 	return &campaign{
-		store: e.store, noncer: noncer, name: e.name, opts: e.opts, cfg: e.cfg, clock: e.clock, parent: parent,
+		store: e.store, noncer: noncer, name: e.name, opts: e.opts, cfg: e.cfg, clock: e.clock, parent: parent, busy: &e.busy,
 		observe: Observers(logTo(e.opts.Logger, e.name), e.opts.Observer).Observe,
 		elected: make(chan *Term, 1), done: make(chan struct{}), signal: make(chan struct{}, 1),
 		state: core.New(e.cfg, rand.Uint64()), cancels: make(map[int]context.CancelFunc),

@@ -93,7 +93,7 @@ func (h *hub) renew(ctx context.Context, c *campaign, l store.Lease, a store.Att
 		if len(others) > 0 {
 			linger = min(timeout/20, lingerMax)
 		}
-		go h.send(linger, timeout)
+		c.calls.Go(func() { h.send(linger, timeout) }) // c is in a call, so it is not over before the round is
 	}
 	select {
 	case r := <-s.answer:

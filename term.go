@@ -32,11 +32,10 @@ type Term struct {
 	trouble atomic.Pointer[error]     // what the last renewal failed with, if it did
 	guard   *time.Timer               // ends the term even if the election's loop is stuck
 
-	progress atomic.Int64  // when the job last reported, by the monotonic clock
-	job      bool          // a job of Run and its siblings, not a caller of Campaign
-	settled  chan struct{} // closed when nothing of the term is left
-	release  error         // why the release failed; read after settled
-	jobErr   error         // how the job ended; read after settled
+	progress atomic.Int64 // when the job last reported, by the monotonic clock
+	job      bool         // a job of Run and its siblings, not a caller of Campaign
+	release  error        // why the release failed; read when the campaign is done
+	jobErr   error        // how the job ended; likewise
 }
 
 // right is what an answered request gives: a lease, and the moment its attempt
@@ -158,17 +157,18 @@ func (t *Term) Revoke(evidence error) { t.end(ErrDisrupted, evidence) }
 // term stays valid until the job has returned, and Resign returns nil at once.
 func (t *Term) Resign(ctx context.Context) error {
 	if !t.c.post(func() { t.c.resign(t) }) {
+		<-t.c.done
 		return t.release
 	}
 	if t.job {
 		return nil
 	}
 	select {
-	case <-t.settled:
+	case <-t.c.done:
 		return t.release
 	case <-ctx.Done():
 		select {
-		case <-t.settled:
+		case <-t.c.done:
 			return t.release
 		case <-time.After(t.c.cfg.Timeout):
 			return context.Cause(ctx)

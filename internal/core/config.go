@@ -60,7 +60,7 @@ func (c Config) Validate() error {
 		name string
 		d    time.Duration
 	}{
-		{"TTL", c.TTL}, {"Renew", c.Renew}, {"Timeout", c.Timeout}, {"StepDown", c.StepDown}, {"KillAfter", c.KillAfter}, {"Margin", c.Margin},
+		{"TTL", c.TTL}, {"RenewEvery", c.Renew}, {"RequestTimeout", c.Timeout}, {"StepDown", c.StepDown}, {"Margin", c.Margin},
 		{"Poll", c.Poll}, {"Rejoin", c.Rejoin},
 	} {
 		need(d.d > 0, "%s is %v: allowed is more than 0", d.name, d.d)
@@ -69,10 +69,15 @@ func (c Config) Validate() error {
 	if len(faults) > 0 {
 		return errors.Join(faults...)
 	}
-	need(c.Timeout <= c.TTL/9, "Timeout is %v: allowed is at most a ninth of TTL, %v", c.Timeout, c.TTL/9)
+	need(c.Timeout <= c.TTL/9, "RequestTimeout is %v: allowed is at most a ninth of TTL, %v", c.Timeout, c.TTL/9)
 	need(c.Margin >= marginMin(c.TTL), "Margin is %v: allowed is at least TTL/500 + 50ms, %v", c.Margin, marginMin(c.TTL))
-	need(c.Renew+3*c.Timeout <= c.StepDown, "Renew + 3 Timeout is %v: allowed is at most StepDown, %v, so that three tries fit before the term ends",
+	need(c.Renew+3*c.Timeout <= c.StepDown, "RenewEvery + 3 RequestTimeout is %v: allowed is at most StepDown, %v, so that three tries fit before the term ends",
 		c.Renew+3*c.Timeout, c.StepDown)
+	if c.StepDown >= c.TTL-c.Margin {
+		need(false, "StepDown is %v: allowed is less than TTL - Margin, %v, so that there is time to kill the job", c.StepDown, c.TTL-c.Margin)
+		return errors.Join(faults...)
+	}
+	need(c.KillAfter > 0, "KillAfter is %v: allowed is more than 0", c.KillAfter)
 	need(c.StepDown+c.KillAfter <= c.TTL-c.Margin, "StepDown + KillAfter is %v: allowed is at most TTL - Margin, %v, so that the job is gone before the lease can expire",
 		c.StepDown+c.KillAfter, c.TTL-c.Margin)
 	return errors.Join(faults...)

@@ -267,6 +267,9 @@ func (m *machine) tickTerm() {
 	case m.Drawing:
 	case m.Pending != "":
 		if m.now.Mono >= m.RetryAt {
+			if m.Flying {
+				m.do(RenewFailed{Err: errNoAnswer, Left: m.Cfg.StepDown - m.now.Since(m.Anchor)})
+			}
 			m.send(Renew{Lease: m.Lease, Attempt: m.Pending})
 		}
 	case m.RenewNow || m.now.Since(m.Anchor) >= m.Cfg.Renew:
@@ -373,6 +376,8 @@ func (m *machine) replyAcquire(r Reply) {
 		m.wait(m.now.Mono + pause/2 + m.jitter(pause/2))
 	}
 }
+
+var errNoAnswer = errors.New("tenure: the store has not answered in time")
 
 var errInsane = errors.New("tenure: the store's answer does not fit the request")
 
