@@ -110,6 +110,7 @@ func TestB01_CutOffLeaderStopsByItself(t *testing.T) {
 		last := time.Now().Add(-time.Second) // renewals go out at 5, 10, …, 30 s
 		cut.partition(true)
 		time.Sleep(30 * time.Second)
+		synctest.Wait()
 		if len(renewed) != 6 {
 			t.Fatalf("%d renewals before the cut", len(renewed))
 		}
@@ -187,6 +188,7 @@ func TestB05_RecordRemoved(t *testing.T) {
 		s.Delete("job")
 		began := time.Now()
 		<-term.Done()
+		synctest.Wait()
 		if d := time.Since(began); d > 5*time.Second {
 			t.Errorf("noticed after %v, want within one renewal interval", d)
 		}
@@ -253,6 +255,7 @@ func TestB09_DrainsBeforeRelease(t *testing.T) {
 		stopA() // returns when the release is settled
 		freed := time.Now()
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if d := began.Sub(freed); d > 100*time.Millisecond {
 			t.Errorf("the hand-over took %v", d)
 		}
@@ -292,6 +295,7 @@ func TestB10_DeadlineIsKnownAndTold(t *testing.T) {
 			})
 		}()
 		time.Sleep(30 * time.Second)
+		synctest.Wait()
 		if d := asked.Sub(begun); d != 10*time.Second {
 			t.Errorf("told to stop after %v", d)
 		}
@@ -389,6 +393,7 @@ func TestB12_LosersStandAgain(t *testing.T) {
 		}
 		for round := range 10 {
 			time.Sleep(20 * time.Second)
+			synctest.Wait()
 			n := leader.Load()
 			if n == 0 {
 				t.Fatalf("round %d: nobody leads", round)
@@ -470,6 +475,7 @@ func TestB13_ShortTroubleIsSurvived(t *testing.T) {
 					t.Fatal(err)
 				}
 				time.Sleep(time.Minute)
+				synctest.Wait()
 				if lost := term.Err() != nil; lost != tc.lost {
 					t.Errorf("lost: %v (%v)", lost, term.Err())
 				}

@@ -300,11 +300,12 @@ func (m *machine) send(a Action) {
 	m.do(a)
 }
 
-// retryLater puts off the next try: the longer the more tries have failed, and
-// never for longer than a request may take.
+// retryLater puts off the next try: the longer the more tries have failed, but
+// so little that a store which is back a request's time before step-down still
+// gets one.
 func (m *machine) retryLater() {
 	m.Fails++
-	wait := m.Cfg.Timeout >> max(5-m.Fails, 0)
+	wait := m.Cfg.Timeout >> max(5-m.Fails, 2)
 	m.RetryAt = m.now.Mono + m.jitter(wait/2) + wait/2
 }
 
