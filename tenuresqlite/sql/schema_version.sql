@@ -1,0 +1,1 @@
+select value from tenure_meta where key = 'schema'
