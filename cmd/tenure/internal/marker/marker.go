@@ -1,0 +1,164 @@
+// Package marker keeps the file by which scripts see that a process on this
+// host leads: it is there while the process leads.
+//
+// A file can be left behind, copied to another host or restored with a disk
+// image, so it carries what makes that visible: the boot it was written in, and
+// the process by pid and start time. A copy of a whole machine's memory shares
+// all three; the file is a hint for people and scripts, not a fence.
+package marker
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Marker is the content of the file.
+type Marker struct {
+	BootID    string `json:"boot_id"`
+	PID       int    `json:"pid"`
+	StartTime string `json:"start_time"` // of the process, in clock ticks since boot
+	Instance  string `json:"instance"`   // drawn by this process
+	Name      string `json:"name"`       // the election
+	Token     string `json:"token"`      // the fencing token, in decimal
+	Term      string `json:"term"`       // the term id
+}
+
+// StaleError says that a marker is not that of a living process of this host,
+// and how that is known.
+type StaleError struct{ Why string }
+
+func (e *StaleError) Error() string { return "the marker is stale: " + e.Why }
+
+// ErrForeign: there is a file at the marker's path which is no marker, and it
+// is left alone.
+var ErrForeign = errors.New("it exists and is no marker of tenure")
+
+// File is the marker file of one process.
+type File struct {
+	path string
+	self Marker // without name, token and term
+}
+
+// NewFile prepares a marker file for this process. Nothing is written yet.
+func NewFile(path string) (*File, error) {
+	boot, err := bootID()
+	if err != nil {
+		return nil, err
+	}
+	start, err := startTime(os.Getpid())
+	if err != nil {
+		return nil, err
+	}
+	return &File{path: path, self: Marker{BootID: boot, PID: os.Getpid(), StartTime: start, Instance: rand.Text()}}, nil
+}
+
+// Write puts the marker of a term in place, whole or not at all.
+func (f *File) Write(name, token, term string) error {
+	m := f.self
+	m.Name, m.Token, m.Term = name, token, term
+	data, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	temp, err := os.CreateTemp(filepath.Dir(f.path), ".tenure-marker-*")
+	if err != nil {
+		return f.wrap(err)
+	}
+	_, err = temp.Write(append(data, '\n'))
+	err = errors.Join(err, temp.Chmod(0o644), temp.Close())
+	if err == nil {
+		err = os.Rename(temp.Name(), f.path)
+	}
+	if err != nil {
+		os.Remove(temp.Name())
+		return f.wrap(err)
+	}
+	return nil
+}
+
+// Remove removes the marker if it is this process's own or stale. One of
+// another living process stays: it is that process's to remove. It is called
+// before contending and at the end of each term.
+func (f *File) Remove() error {
+	m, err := Read(f.path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case m.Instance != f.self.Instance && m.Check() == nil:
+		return nil
+	}
+	if err := os.Remove(f.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return f.wrap(err)
+	}
+	return nil
+}
+
+func (f *File) wrap(err error) error { return fmt.Errorf("marker %s: %w", f.path, err) }
+
+// Read reads a marker file. It says nothing of whether the marker is stale.
+func Read(path string) (Marker, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return Marker{}, fmt.Errorf("marker %s: %w", path, err)
+	}
+	var m Marker
+	d := json.NewDecoder(bytes.NewReader(data))
+	if err := d.Decode(&m); err != nil || m.BootID == "" || m.PID == 0 || m.StartTime == "" || m.Instance == "" {
+		return Marker{}, fmt.Errorf("marker %s: %w", path, ErrForeign)
+	}
+	return m, nil
+}
+
+// Check returns nil if the process that wrote the marker is alive on this host
+// in this boot, as far as can be seen from here, and a *[StaleError] otherwise.
+func (m Marker) Check() error {
+	boot, err := bootID()
+	if err != nil {
+		return err
+	}
+	if m.BootID != boot {
+		return &StaleError{Why: "it was written on another host or before the last boot"}
+	}
+	start, err := startTime(m.PID)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return &StaleError{Why: fmt.Sprintf("its process %d is gone", m.PID)}
+	case err != nil:
+		return err
+	case start != m.StartTime:
+		return &StaleError{Why: fmt.Sprintf("its process is gone, and %d is another by now", m.PID)}
+	}
+	return nil
+}
+
+func bootID() (string, error) {
+	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(data)), err
+}
+
+// startTime is the 22nd field of /proc/PID/stat. The second is the name in
+// parentheses, which may itself contain anything.
+func startTime(pid int) (string, error) {
+	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return "", err
+	}
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 20 {
+		return "", fmt.Errorf("/proc/%d/stat has %d fields after the name, want 20 or more", pid, len(fields))
+	}
+	if fields[0][0] == 'Z' { // ended, and not yet waited for
+		return "", fs.ErrNotExist
+	}
+	return string(fields[19]), nil
+}
