@@ -133,12 +133,14 @@ func (s *Server) serve(conn *net.UnixConn) {
 }
 
 func (s *Server) answer(ctx context.Context, conn *net.UnixConn) Answer {
-	if err := checkPeer(conn); err != nil {
-		return Answer{Error: err.Error()}
-	}
+	// The request is read first in any case: closing a connection with unread data
+	// would throw the answer away.
 	line, err := bufio.NewReader(io.LimitReader(conn, requestMax)).ReadBytes('\n')
 	if err != nil {
 		return Answer{Error: fmt.Sprintf("no request: allowed is a line of JSON of at most %d bytes", requestMax)}
+	}
+	if err := checkPeer(conn); err != nil {
+		return Answer{Error: err.Error()}
 	}
 	var r Request
 	if err := json.Unmarshal(line, &r); err != nil {

@@ -62,10 +62,10 @@ func TestBadRequests(t *testing.T) {
 		return Answer{}
 	})
 	for request, want := range map[string]string{
-		"{}\n":                                       "allowed are check, progress and resign",
-		`{"do":"reboot"}` + "\n":                     "allowed are check, progress and resign",
-		"what\n":                                     "not understood",
-		strings.Repeat("x", 2*requestMax):            "at most 4096 bytes",
+		"{}\n":                            "allowed are check, progress and resign",
+		`{"do":"reboot"}` + "\n":          "allowed are check, progress and resign",
+		"what\n":                          "not understood",
+		strings.Repeat("x", 2*requestMax): "at most 4096 bytes",
 		strings.Repeat("x", 2*requestMax) + "\n{}\n": "at most 4096 bytes",
 	} {
 		conn, err := net.Dial("unix", s.Path())

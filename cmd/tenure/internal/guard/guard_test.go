@@ -146,7 +146,7 @@ func TestLimitsMove(t *testing.T) {
 			return false
 		}
 		last, _ := strconv.ParseInt(lines[len(lines)-1], 10, 64)
-		return last > r.begin.Add(2 * soon.Kill).Boot
+		return last > r.begin.Add(2*soon.Kill).Boot
 	})
 	r.cmd.Process.Signal(unix.SIGSTOP)
 	frozen := Now()
