@@ -20,6 +20,10 @@ test: setup $(TOOLS) ## everything that must hold: all modules' tests, lint, mod
 test-fast: ## the tests that changed since the last time, without the race detector
 	@go test $$(go list -m -f '{{.Dir}}/...')
 
+.PHONY: sim
+sim: ## replay a simulated run, SEED=N; or make RUNS=N runs from there on
+	@go test ./internal/sim -count=1 -v -sim.seed=$(or $(SEED),1) $(if $(RUNS),-run='TestSeeds$$' -sim.runs=$(RUNS),-run='TestReplay$$' -sim.trace)
+
 .PHONY: lint
 lint: $(TOOLS) ## formatting, vet, staticcheck, module hygiene
 	@.ci/lint
