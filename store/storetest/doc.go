@@ -6,8 +6,12 @@
 //
 //	for _, c := range storetest.Cases() {
 //		t.Run(c.Name, func(t *testing.T) {
-//			if err := c.Run(t.Context(), harness); err != nil {
-//				t.Fatalf("%v\nwhy this matters: %s", err, c.Why)
+//			err := c.Run(t.Context(), harness)
+//			if skip := (*storetest.SkipError)(nil); errors.As(err, &skip) {
+//				t.Skip(skip.Reason)
+//			}
+//			if err != nil {
+//				t.Fatalf("%v\nwhy it matters: %s", err, c.Why)
 //			}
 //		})
 //	}
