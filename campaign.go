@@ -37,7 +37,7 @@ type campaign struct {
 	parent  context.Context                    // of the jobs' contexts
 	elected chan *Term                         // for Campaign
 	done    chan struct{}                      // closed when the loop has ended
-	busy    *atomic.Bool                       // the elector's; cleared at the end
+	ending  atomic.Bool                        // no further term will begin: only winding up is left
 
 	mu     sync.Mutex
 	queue  []func()
@@ -70,7 +70,6 @@ type confirmation struct {
 // term, else only until elected.
 func (c *campaign) run(ctx context.Context, once bool) {
 	defer close(c.done)
-	defer c.busy.Store(false)
 	c.began = c.clock.read()
 	c.hub = joinHub(c.store, c)
 	c.step(core.Contend{Once: once})
@@ -93,6 +92,7 @@ func (c *campaign) run(ctx context.Context, once bool) {
 			c.step(core.Wake{})
 		}
 	}
+	c.ending.Store(true)
 	c.close()
 }
 
@@ -151,7 +151,7 @@ func (c *campaign) lookAtTerm() {
 	if c.term == nil || c.halted {
 		return
 	}
-	if left, ok := c.stallIn(c.clock.read()); ok && left <= 0 {
+	if left, ok := c.stallIn(c.clock.glance()); ok && left <= 0 {
 		c.step(core.Revoke{Cause: ErrStalled, Err: fmt.Errorf("no progress was reported for %v", c.opts.StallAfter)})
 	}
 	if e := c.term.over.Load(); e != nil && c.state.Alive() {

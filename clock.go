@@ -1,6 +1,7 @@
 package tenure
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/core"
@@ -27,6 +28,21 @@ func (machineClock) glance() core.Reading {
 
 func (c machineClock) read() core.Reading {
 	r := c.glance()
-	r.Boot = boottime()
+	s := lastBoot.Load()
+	if s == nil || r.Mono-s.mono > bootSampleMax || r.Mono < s.mono {
+		s = &bootSample{mono: r.Mono, boot: boottime()}
+		lastBoot.Store(s)
+	}
+	if s.boot != 0 {
+		r.Boot = s.boot + r.Mono - s.mono
+	}
 	return r
 }
+
+// The boot clock costs a system call, so a sample of it serves every election
+// of the process for a while: a suspend is noticed that much later.
+const bootSampleMax = 10 * time.Millisecond
+
+type bootSample struct{ mono, boot time.Duration }
+
+var lastBoot atomic.Pointer[bootSample]

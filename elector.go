@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/tenure-go/tenure/internal/core"
@@ -20,7 +20,9 @@ type Elector struct {
 	opts  Options
 	cfg   core.Config
 	clock clock
-	busy  atomic.Bool
+
+	mu   sync.Mutex
+	last *campaign // the one under way, or the last one
 }
 
 // NewElector returns an elector for the named election. It makes no request. The
@@ -76,7 +78,7 @@ func (e *Elector) lead(ctx context.Context, job func(context.Context, *Term) err
 	if job == nil {
 		return errors.New("tenure: cannot lead: the job is nil")
 	}
-	c, err := e.campaign(ctx)
+	c, err := e.campaign(ctx, ctx)
 	if err != nil {
 		return err
 	}
@@ -119,7 +121,7 @@ func (t *Term) verdict() error {
 // The caller plays the job's part: it must stop when [Term.Done] is closed, and
 // must have stopped before it calls Resign or contends again.
 func (e *Elector) Campaign(ctx context.Context) (*Term, error) {
-	c, err := e.campaign(context.WithoutCancel(ctx))
+	c, err := e.campaign(ctx, context.WithoutCancel(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -137,18 +139,29 @@ func (e *Elector) Campaign(ctx context.Context) (*Term, error) {
 	}
 }
 
-// campaign prepares to contend.
-func (e *Elector) campaign(parent context.Context) (*campaign, error) {
-	if !e.busy.CompareAndSwap(false, true) {
-		return nil, ErrBusy
+// campaign prepares to contend. A campaign that is only winding up, after the
+// loss of a term of [Elector.Campaign], is waited for.
+func (e *Elector) campaign(ctx, parent context.Context) (*campaign, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.last != nil {
+		if !e.last.ending.Load() {
+			return nil, ErrBusy
+		}
+		select {
+		case <-e.last.done:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
 	}
 	noncer, _ := store.As[store.Noncer](e.store)
-	return &campaign{
-		store: e.store, noncer: noncer, name: e.name, opts: e.opts, cfg: e.cfg, clock: e.clock, parent: parent, busy: &e.busy,
+	e.last = &campaign{
+		store: e.store, noncer: noncer, name: e.name, opts: e.opts, cfg: e.cfg, clock: e.clock, parent: parent,
 		observe: Observers(logTo(e.opts.Logger, e.name), e.opts.Observer).Observe,
 		elected: make(chan *Term, 1), done: make(chan struct{}), signal: make(chan struct{}, 1),
 		state: core.New(e.cfg, rand.Uint64()), cancels: make(map[int]context.CancelFunc),
-	}, nil
+	}
+	return e.last, nil
 }
 
 // Leadership is who leads, as of an answer of the store.

@@ -182,6 +182,9 @@ func (t *Term) end(cause, said error) *LostError {
 	lost := &LostError{Term: t.Info(), Cause: cause, Err: said}
 	if t.over.CompareAndSwap(nil, lost) {
 		t.guard.Stop()
+		if !t.job {
+			t.c.ending.Store(true)
+		}
 		t.cancel(lost)
 		t.c.nudge()
 		return lost

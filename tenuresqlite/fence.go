@@ -34,7 +34,10 @@ func NewFence(db *sql.DB) *Fence { return &Fence{db: db} }
 // renewal if it wants copies of itself refused. It waits for other writers until
 // ctx ends, or [WaitDefault] if ctx has no deadline.
 func (f *Fence) Enter(ctx context.Context, s fence.Stamp) error {
-	s.Lane, s.Position, s.Digest = "", 0, ""
+	if err := s.Validate(); err != nil {
+		return err
+	}
+	s.Lane, s.Position, s.Digest = "", 0, "" // entering takes no position
 	_, err := f.Do(ctx, s, func(*sql.Tx) error { return nil })
 	return err
 }
@@ -56,21 +59,11 @@ func (f *Fence) Do(ctx context.Context, s fence.Stamp, write func(tx *sql.Tx) er
 	if err := s.Validate(); err != nil {
 		return false, err
 	}
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, WaitDefault)
-		defer cancel()
-	}
-	c, err := f.db.Conn(ctx)
+	ctx, c, done, err := f.conn(ctx)
 	if err != nil {
 		return false, fenceError(err)
 	}
-	defer c.Close()
-	restore, err := patience(ctx, c)
-	if err != nil {
-		return false, fenceError(err)
-	}
-	defer restore()
+	defer done()
 
 	tx, err := c.BeginTx(ctx, nil)
 	if err != nil {
@@ -92,9 +85,39 @@ func (f *Fence) Do(ctx context.Context, s fence.Stamp, write func(tx *sql.Tx) er
 
 // Last returns what the resource remembers of a lane: the position and digest of
 // its last write, or a zero mark. A new term reads it before it does a write
-// again whose outcome its predecessor never learnt.
+// again whose outcome its predecessor never learnt. It waits for writers as Do
+// does.
 func (f *Fence) Last(ctx context.Context, resource, lane string) (fence.LaneMark, error) {
-	return Last(ctx, f.db, resource, lane)
+	ctx, c, done, err := f.conn(ctx)
+	if err != nil {
+		return fence.LaneMark{}, fenceError(err)
+	}
+	defer done()
+	return Last(ctx, c, resource, lane)
+}
+
+// conn returns a connection that waits for locks until the context it returns
+// ends: the caller's, bounded if that has no deadline. The caller calls done
+// after its last use.
+func (f *Fence) conn(ctx context.Context) (bounded context.Context, c *sql.Conn, done func(), err error) {
+	cancel := func() {}
+	if _, ok := ctx.Deadline(); !ok {
+		ctx, cancel = context.WithTimeout(ctx, WaitDefault)
+	}
+	if c, err = f.db.Conn(ctx); err != nil {
+		cancel()
+		return nil, nil, nil, err
+	}
+	restore, err := patience(ctx, c)
+	if err != nil {
+		cancel()
+		return nil, nil, nil, errors.Join(err, c.Close())
+	}
+	return ctx, c, func() {
+		restore()
+		_ = c.Close() // back to the pool
+		cancel()
+	}, nil
 }
 
 // Enter raises the resource's mark to s's in a transaction of its own, see
@@ -146,7 +169,7 @@ func Check(ctx context.Context, tx *sql.Tx, s fence.Stamp) (replayed bool, err e
 		}
 	}
 
-	next := mark
+	var next fence.Mark
 	if s.Chained() {
 		next, last, replayed, err = fence.CheckChain(mark, last, s)
 	} else {
