@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -43,4 +44,13 @@ func (s *Signals) withDefault(sig syscall.Signal, f func()) {
 	signal.Reset(sig)
 	f()
 	signal.Notify(s.C, sig)
+}
+
+// Suspend suspends this process as TSTP would have, had it not been caught, and
+// returns when it is continued.
+func (s *Signals) Suspend() {
+	s.withDefault(unix.SIGTSTP, func() {
+		unix.Kill(unix.Getpid(), unix.SIGTSTP)
+		time.Sleep(time.Millisecond) // the signal may go to another thread
+	})
 }

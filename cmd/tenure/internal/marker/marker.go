@@ -84,6 +84,16 @@ func (f *File) Write(name, token, term string) error {
 	return nil
 }
 
+// Probe reports why a marker could not be written, before one has to be.
+func (f *File) Probe() error {
+	temp, err := os.CreateTemp(filepath.Dir(f.path), ".tenure-marker-*")
+	if err != nil {
+		return f.wrap(err)
+	}
+	temp.Close()
+	return os.Remove(temp.Name())
+}
+
 // Remove removes the marker if it is this process's own or stale. One of
 // another living process stays: it is that process's to remove. It is called
 // before contending and at the end of each term.

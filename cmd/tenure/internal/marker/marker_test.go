@@ -24,8 +24,8 @@ func newFile(t *testing.T) (*File, string) {
 func TestMarker(t *testing.T) {
 	t.Parallel()
 	f, path := newFile(t)
-	if err := f.Remove(); err != nil {
-		t.Fatalf("Remove without a file: %v", err)
+	if err := errors.Join(f.Remove(), f.Probe()); err != nil {
+		t.Fatalf("Remove and Probe without a file: %v", err)
 	}
 	const token = "9007199254740993" // 2^53 + 1
 	if err := f.Write("invoices", token, "t1"); err != nil {
@@ -110,6 +110,13 @@ func TestNotOurs(t *testing.T) {
 	}
 	if m, err := Read(path); err != nil || m.Instance != other.self.Instance {
 		t.Errorf("another's marker: %+v, %v", m, err)
+	}
+	nowhere, err := NewFile(filepath.Join(path, "below a file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nowhere.Probe(); err == nil {
+		t.Error("Probe below a file succeeded")
 	}
 	for _, text := range []string{"", "precious", `{"pid": 1}`, "[]"} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

@@ -124,3 +124,16 @@ func Send(socket string, lines ...string) error {
 	_, err = conn.Write([]byte(strings.Join(lines, "\n")))
 	return err
 }
+
+// WatchdogInterval is the time within which the service manager wants to hear
+// from this process, or 0.
+func WatchdogInterval(getenv func(string) string) time.Duration {
+	if pid := getenv("WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
+		return 0
+	}
+	n, err := strconv.ParseInt(getenv("WATCHDOG_USEC"), 10, 64)
+	if err != nil || n <= 0 || n > int64(time.Hour*24*365/time.Microsecond) {
+		return 0
+	}
+	return time.Duration(n) * time.Microsecond
+}

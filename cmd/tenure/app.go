@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+// app is what every command works with.
+type app struct {
+	stdout, stderr io.Writer
+	getenv         func(string) string
+	model          *kong.Application
+}
+
+func newApp() *app {
+	return &app{stdout: os.Stdout, stderr: os.Stderr, getenv: os.Getenv}
+}
+
+// grammar is the command line, a command each.
+type grammar struct {
+	Run        runCmd        `cmd:"" help:"Run a command only while this process leads an election."`
+	Status     statusCmd     `cmd:"" help:"Show who leads."`
+	Watch      watchCmd      `cmd:"" help:"Follow who leads, a line at each change."`
+	History    historyCmd    `cmd:"" help:"Show who led when."`
+	Evict      evictCmd      `cmd:"" help:"Make a leader go, as an operator."`
+	Check      checkCmd      `cmd:"" help:"Inside a job: am I still leader?"`
+	Progress   progressCmd   `cmd:"" help:"Inside a job: tell the watchdog that it goes on."`
+	Resign     resignCmd     `cmd:"" help:"Inside a job: give the leadership up."`
+	Init       initCmd       `cmd:"" help:"Set a store up."`
+	Store      storeCmd      `cmd:"" help:"Look at a store itself."`
+	Demo       demoCmd       `cmd:"" help:"See a frozen leader come back, with and without a fence (20 s)."`
+	DemoWriter demoWriterCmd `cmd:"" hidden:"" help:"The job of the demo."`
+	Completion completionCmd `cmd:"" help:"Print a script that completes this command in a shell."`
+	Version    versionCmd    `cmd:"" help:"Print the version."`
+}
+
+const description = `Makes one process do what must not be done twice.
+
+Exit codes: run passes the command's own on (128+n for a signal). 64 usage, 69 the store cannot be asked,
+75 held by another, 76 leadership lost, 77 permission denied.`
+
+// exited is how kong's help leaves the parser.
+type exited struct{ code int }
+
+// main runs the command line and returns the exit code.
+func (a *app) main(args []string) (code int) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case exited:
+			code = p.code
+		default:
+			panic(p)
+		}
+	}()
+	var g grammar
+	parser, err := kong.New(&g,
+		kong.Name("tenure"),
+		kong.Description(description),
+		kong.Writers(a.stdout, a.stderr),
+		kong.Exit(func(code int) { panic(exited{code}) }),
+		kong.ConfigureHelp(kong.HelpOptions{WrapUpperBound: 100, NoAppDescFormat: true, NoExpandSubcommands: true}),
+		kong.TypeMapper(durationType, kong.MapperFunc(decodeDuration)),
+		kong.KindMapper(reflect.String, kong.MapperFunc(decodeString)),
+		kong.Bind(a),
+	)
+	if err != nil {
+		panic(err) // the grammar above is wrong, whatever the arguments
+	}
+	a.model = parser.Model
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
+	ctx, err := parser.Parse(args)
+	if err != nil {
+		var parse *kong.ParseError
+		help := "tenure --help"
+		if errors.As(err, &parse) && parse.Context != nil && parse.Context.Command() != "" {
+			help = "tenure " + firstWords(parse.Context.Command()) + " --help"
+		}
+		fmt.Fprintf(a.stderr, "tenure: %v (see %s)\n", err, help)
+		return exitUsage
+	}
+	ctx.BindTo(context.Background(), (*context.Context)(nil))
+	return a.finish(ctx.Run())
+}
+
+// firstWords are the command's own words, without those of its arguments.
+func firstWords(command string) string {
+	var words []string
+	for _, w := range strings.Fields(command) {
+		if strings.HasPrefix(w, "<") {
+			break
+		}
+		words = append(words, w)
+	}
+	return strings.Join(words, " ")
+}
+
+// finish prints why a command failed and returns its exit code.
+func (a *app) finish(err error) int {
+	if err == nil {
+		return 0
+	}
+	var command *commandError // it has said itself why
+	if text := err.Error(); text != "" && !errors.As(err, &command) {
+		fmt.Fprintf(a.stderr, "tenure: %s\n", tidy(text))
+	}
+	return exitCode(err)
+}
+
+// tidy removes the package's name from errors that are printed under it.
+func tidy(text string) string {
+	return strings.NewReplacer(": tenure: ", ": ", "; tenure: ", "; ").Replace(strings.TrimPrefix(text, "tenure: "))
+}
+
+// requestTimeout bounds a command's single request to a store.
+const requestTimeout = 5 * time.Second

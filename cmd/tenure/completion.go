@@ -1,0 +1,7 @@
+package main
+
+type (
+	completionCmd struct{}
+	demoCmd       struct{}
+	demoWriterCmd struct{}
+)
