@@ -26,6 +26,7 @@ var sleepers = map[string]string{
 	"tenuresqlite/foreign_test.go":           "a lease's end by the host's boot clock is waited out, as a waiter must",
 	"tenuresqlite/helper_test.go":            "polls what another process or the system brings about",
 	"tenuresqlite/roles_test.go":             "contending processes renew at random moments",
+	"tenuresqlite/watch_test.go":             "a benchmark measures what waiting costs while time passes",
 }
 
 func library(f *file) bool { return shipping(f) && !f.pkg.command() }

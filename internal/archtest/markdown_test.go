@@ -46,9 +46,8 @@ func blocks(text string) (found []block, prose string) {
 	return found, strings.Join(rest, "\n")
 }
 
-// from is the marker above a Go block: <!-- from: FILE --> shows the whole file
-// from its package clause on, <!-- from: FILE:FUNC --> the body of a function up
-// to its Output comment.
+// from is the marker above a Go block: <!-- from: FILE --> shows the whole file,
+// <!-- from: FILE:FUNC --> the body of a function up to its Output comment.
 var from = regexp.MustCompile(`^<!-- from: ([^:\s]+)(?::(\w+))? -->$`)
 
 // What a reader copies from a document is what the tests ran.
@@ -88,8 +87,7 @@ func (repo *tree) shown(name, function string) (string, error) {
 	f := repo.files[i]
 	offset := func(n ast.Node) int { return repo.fset.Position(n.Pos()).Offset }
 	if function == "" {
-		start := repo.fset.Position(f.ast.Package).Offset
-		return string(f.src[start:]), nil
+		return string(f.src), nil
 	}
 	for _, d := range f.ast.Decls {
 		fn, ok := d.(*ast.FuncDecl)
