@@ -328,6 +328,11 @@ var optionalCases = []Case{
 			e.release(e.s, e.grant(e.s, e.claim(name)), "")
 			_, err = evictor.Evict(e.ctx, store.Eviction{Name: name, Reason: "test"})
 			e.refused(err, store.ErrVacant, "evicting from a vacant election")
+			e.grant(e.s, e.short(name))
+			e.dead(e.s, name)
+			_, err = evictor.Evict(e.ctx, store.Eviction{Name: name, Reason: "test"})
+			e.refused(err, store.ErrVacant, "evicting a term that has expired")
+			e.release(e.s, e.acquireAfter(e.s, e.claim(name)), "")
 			l := e.grant(e.s, e.claim(name))
 			for _, reason := range []string{"", "new\nline", strings.Repeat("r", store.ReasonMax+1)} {
 				_, err = evictor.Evict(e.ctx, store.Eviction{Name: name, Reason: reason})
@@ -362,6 +367,7 @@ var optionalCases = []Case{
 			c = e.claim(name)
 			c.Holder = "h2"
 			t := e.twins(c)
+			e.notRenewed(e.s, t.renewed, e.attempt(), store.ErrCloned, "renewing a burnt term")
 			all, err := historian.History(e.ctx, name, 100)
 			e.must(err, "reading the history")
 			var got []string
