@@ -428,7 +428,9 @@ var mutants = []struct {
 			if r.Receipt == l.Receipt && strings.Contains(l.Name, "at-once") {
 				// Read, decide, write later: the other copy does the same meanwhile.
 				time.Sleep(time.Millisecond)
-				b.edit(l.Name, func(now *row.Row) { now.Receipt, now.Used, now.Renewal, now.Burns = r.Receipt, r.Used, r.Renewal, r.Burns })
+				b.edit(l.Name, func(now *row.Row) {
+					now.Receipt, now.Used, now.Renewal, now.Burns = r.Receipt, r.Used, r.Renewal, r.Burns
+				})
 			}
 			return b.Store.Renew(ctx, l, a)
 		},

@@ -54,7 +54,6 @@ type Case struct {
 // alone is the case that disturbs the others.
 const alone = "record/newer-format"
 
-
 // Run runs the case. It returns what the store did wrong, *[SkipError] if the
 // case does not apply to the store or the harness, or nil. It blocks as long as
 // the leases that the case waits for, and ends early with ctx.
