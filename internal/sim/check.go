@@ -57,6 +57,10 @@ var (
 		"OneAttempt",
 		"A process draws no attempt while another of its attempts is out.",
 	}
+	NoFalseAlarm = Invariant{
+		"NoFalseAlarm",
+		"A term is burnt, or ends as cloned, only if a copy of it was made.",
+	}
 	Liveness = Invariant{
 		"Liveness",
 		"Once the faults stop, somebody leads within a bounded time.",
@@ -69,7 +73,7 @@ var (
 
 // Invariants lists them all.
 var Invariants = []Invariant{
-	TokensRise, OneValid, BurntStands, YesStands, FenceRises, ChainDescends, StartStop, OneRenews, StaysEnded, OneAttempt, Liveness, Wedged,
+	TokensRise, OneValid, BurntStands, YesStands, FenceRises, ChainDescends, StartStop, OneRenews, StaysEnded, OneAttempt, NoFalseAlarm, Liveness, Wedged,
 }
 
 // strand names a term as the store does. A term id alone can be granted again
@@ -96,7 +100,7 @@ type ghosts struct {
 	renewer map[strand]string
 
 	copied  map[store.Attempt]bool // terms of which a copy was made
-	freed   map[store.Attempt]bool // terms that were released or given back
+	freed   map[store.Attempt]bool // terms that were released or given back by right
 	burnt   map[strand]bool
 	ousted  map[store.Attempt]bool // terms that an operator freed at once
 	issued  []answer               // every yes, in order
@@ -112,6 +116,9 @@ type resourceGhost struct {
 	renewal  int64 // the highest accepted under it
 	writer   [lanes]line
 	position [lanes]int64
+	// Up to the token spoilt the resource lost writes. Positions are all that the
+	// chain goes by, so two copies can then both fit in.
+	spoilt fence.Token
 }
 
 // line is the deepest line of descent that wrote in a lane under a token.
@@ -152,18 +159,16 @@ func (s *sim) violated(i Invariant, format string, args ...any) {
 // check is made after every event.
 func (s *sim) check() {
 	for i, p := range s.procs {
-		r := p.clock.read(s.now)
-		valid := s.rules.Valid(p.state, r)
+		valid := s.rules.Valid(p.state, s.look(p))
 		if valid && !p.open {
 			s.violated(StaysEnded, "%s answers valid without a term", p)
 		}
-		if !valid && !s.armed(p, r) {
+		if !valid && !s.armed(p) {
 			continue
 		}
 		for _, q := range s.procs[:i] {
-			rq := q.clock.read(s.now)
-			validQ := s.rules.Valid(q.state, rq)
-			if (valid && (validQ || s.armed(q, rq)) || validQ) && !s.excused(p, q, r, rq) {
+			validQ := s.rules.Valid(q.state, s.look(q))
+			if (valid && (validQ || s.armed(q)) || validQ) && !s.excused(p, q) {
 				s.violated(OneValid, "%s has token %d of %s (valid %v), %s has token %d of %s (valid %v)",
 					p, p.state.Lease.Token, p.state.Lease.TermID, valid, q, q.state.Lease.Token, q.state.Lease.TermID, validQ)
 			}
@@ -172,30 +177,30 @@ func (s *sim) check() {
 }
 
 // armed reports whether a job runs inside the deadline at which it would be
-// killed.
-func (s *sim) armed(p *proc, r core.Reading) bool {
-	return p.job.run != 0 && r.Since(p.anchor.reading) < s.cfg.Deadline()
+// killed, by what its process believes.
+func (s *sim) armed(p *proc) bool {
+	return p.job.run != 0 && s.look(p).Since(p.state.Anchor) < s.cfg.Deadline()
 }
 
 // excused reports whether two terms may stand beside each other: whether one of
 // the things happened against which no lease can do anything.
-func (s *sim) excused(p, q *proc, rp, rq core.Reading) bool {
+func (s *sim) excused(p, q *proc) bool {
 	tp, tq := p.strand(), q.strand()
 	if tp == tq && s.ghost.copied[tp.term] {
 		s.marks.hit(MarkTwins)
 		return true
 	}
-	return s.alone(p, rp) || s.alone(q, rq)
+	return s.alone(p) || s.alone(q)
 }
 
 func (p *proc) strand() strand { return strand{p.state.Lease.TermID, p.state.Lease.Token} }
 
 // alone reports whether a process stands where the store's word does not reach
 // it.
-func (s *sim) alone(p *proc, r core.Reading) bool {
+func (s *sim) alone(p *proc) bool {
 	t := p.strand()
 	switch {
-	case s.fellBehind(p, r):
+	case s.fellBehind(p):
 		// Its clocks stood still: it cannot know how late it is.
 		s.marks.hit(MarkFellBehind)
 		return true
@@ -219,9 +224,9 @@ func (s *sim) alone(p *proc, r core.Reading) bool {
 
 // fellBehind reports whether a process's clocks have gone on by less than any
 // allowed rate since its last answered attempt was drawn.
-func (s *sim) fellBehind(p *proc, r core.Reading) bool {
-	real := s.now - p.anchor.at
-	return r.Since(p.anchor.reading) < scale(real, -s.rateMax)-10*time.Microsecond
+func (s *sim) fellBehind(p *proc) bool {
+	passed := p.clock.read(s.now).Since(p.anchor.reading)
+	return passed < scale(s.now-p.anchor.at, -s.rateMax)-10*time.Microsecond
 }
 
 func (s *sim) begun(p *proc, a core.Begin) {
@@ -241,6 +246,9 @@ func (s *sim) extended(p *proc, a core.Extend) {
 func (s *sim) ended(p *proc, a core.End) {
 	if !p.open {
 		s.violated(StartStop, "%s ends token %d, which is not open", p, a.Lease.Token)
+	}
+	if errors.Is(a.Cause, store.ErrCloned) && !s.ghost.copied[a.Lease.TermID] {
+		s.violated(NoFalseAlarm, "%s ends token %d as cloned: %v", p, a.Lease.Token, a.Err)
 	}
 	p.open = false
 	for i, cause := range causes {
@@ -308,10 +316,16 @@ func (s *sim) watchStore(req request, before, after row.Row, now row.Now, l stor
 	}
 	if len(after.Burns) > 0 && !g.burnt[t] && after.Burns[0].TermID == after.TermID && after.Burns[0].Token == after.Token {
 		g.burnt[t], g.expires = true, before.Expires
+		if !g.copied[t.term] {
+			s.violated(NoFalseAlarm, "token %d of %s was burnt by %s", t.token, t.term, req.attempt)
+		}
 		s.marks.hit(MarkBurnt)
 	}
 	if after.Released && !before.Released {
-		g.freed[after.TermID] = true
+		if l := req.lease; req.op == core.OpAbandon && before.Renewal == 0 ||
+			req.op == core.OpRelease && (l.Receipt == before.Receipt || l.Receipt == before.Used && req.attempt == before.UsedBy) {
+			g.freed[after.TermID] = true
+		}
 		switch {
 		case after.Evicted != "":
 			s.marks.hit(MarkAcknowledged)
@@ -393,7 +407,9 @@ func (s *sim) watchResource(stamp fence.Stamp, replayed bool, err error) {
 	g.position[lane] = stamp.Position
 	w := &g.writer[lane]
 	d, ok := deeper(w.descent, s.ghost.writtenBy[stamp.Digest])
-	if !ok || w.token != 0 && w.strand != t {
+	if !ok && stamp.Token <= g.spoilt {
+		s.marks.hit(MarkLinesMixed)
+	} else if !ok || w.token != 0 && w.strand != t {
 		s.violated(ChainDescends, "write %s in lane %q under token %d of %s was accepted, of another line of descent than the one before it",
 			stamp.Digest, stamp.Lane, stamp.Token, stamp.TermID)
 	}

@@ -47,14 +47,17 @@ var allFaults = []fault{
 		s.after(s.skewed(2*s.cfg.TTL), event{fn: func(*proc) { s.store.sick = nil }})
 	}},
 	{"roll the store back", func(s *sim) {
-		st := &s.store
-		if len(st.saved) == 0 || s.chance(1, 2) {
-			st.saved = append(st.saved, savedRow{st.row, len(s.ghost.issued)})
+		// Mostly a fail-over that loses the last writes, now and then a backup.
+		saved := s.store.saved
+		if len(saved) == 0 {
 			return
 		}
-		i := s.rng.IntN(len(st.saved))
-		to := st.saved[i]
-		st.saved = st.saved[:i+1]
+		back := 1 + s.rng.IntN(min(4, len(saved)))
+		if s.chance(1, 8) {
+			back = 1 + s.rng.IntN(len(saved))
+		}
+		to := saved[len(saved)-back]
+		s.store.saved = saved[:len(saved)-back]
 		s.marks.hit(MarkRolledBack)
 		if !to.row.Exists() {
 			s.marks.hit(MarkRecordLost)
@@ -69,25 +72,26 @@ var allFaults = []fault{
 		}
 	}},
 	{"lose the resource's last writes", func(s *sim) {
-		if s.res.saved == nil || s.chance(1, 2) {
-			saved := s.res
-			saved.ghost = s.ghost.resource
-			s.res.saved = &saved
+		saved := s.res.saved
+		if len(saved) == 0 {
 			return
 		}
-		s.ghost.resource = s.res.saved.ghost
-		s.res = *s.res.saved
+		back := 1 + s.rng.IntN(min(3, len(saved)))
+		to := saved[len(saved)-back]
+		spoilt := max(s.ghost.resource.spoilt, s.ghost.resource.accepted)
+		s.res, s.ghost.resource = resource{mark: to.mark, lanes: to.lanes, saved: saved[:len(saved)-back]}, to.ghost
+		s.ghost.resource.spoilt = spoilt
 		s.marks.hit(MarkResourceRolledBack)
 	}},
 	{"evict", func(s *sim) {
 		before, now := s.store.row, s.store.clock(s.now)
 		e := store.Eviction{Name: election, Reason: "sim", Now: s.fencedOnly && s.chance(1, 2)}
-		after, err := row.Evict(before, e, now)
+		after, err := s.rules.Evict(before, e, now)
 		if err != nil {
 			return
 		}
 		s.marks.hit(MarkEvicted)
-		s.store.row = after
+		s.keep(after)
 		if e.Now {
 			s.ghost.ousted[after.TermID] = true
 		}
@@ -117,8 +121,14 @@ var allFaults = []fault{
 	{"ask for what a user may ask for", func(s *sim) {
 		p := s.anyone()
 		ev := pick(s, []core.Event{
-			core.Yield{}, core.Confirm{}, core.Round{}, core.Stop{}, core.Wake{}, core.Contend{},
-			core.Revoke{Cause: core.ErrStalled}, core.Revoke{Cause: core.ErrDisrupted},
+			core.Yield{},
+			core.Confirm{},
+			core.Round{},
+			core.Stop{},
+			core.Wake{},
+			core.Contend{},
+			core.Revoke{Cause: core.ErrStalled},
+			core.Revoke{Cause: core.ErrDisrupted},
 			core.Hint{Hint: store.Hint{Kind: store.HintVacant}},
 			core.Hint{Hint: store.Hint{Kind: store.HintRenewed, Remaining: s.skewed(4 * s.cfg.TTL)}},
 		})
@@ -134,7 +144,8 @@ func (s *sim) nextFault() {
 	if s.calm {
 		return
 	}
-	s.after(s.dur(0, s.cfg.TTL), event{fn: func(*proc) { s.nextFault() }})
+	// Troubles seldom come alone.
+	s.after(s.dur(0, s.cfg.TTL>>pick(s, []int{0, 0, 4})), event{fn: func(*proc) { s.nextFault() }})
 	if len(s.procs) == 0 {
 		return
 	}
@@ -147,11 +158,15 @@ func (s *sim) nextFault() {
 
 // anyone picks a process: mostly one that leads, since that is where it hurts.
 func (s *sim) anyone() *proc {
-	if s.chance(2, 3) {
+	if s.chance(3, 4) {
+		var open []*proc
 		for _, p := range s.procs {
-			if p.open && s.chance(1, 2) {
-				return p
+			if p.open {
+				open = append(open, p)
 			}
+		}
+		if len(open) > 0 {
+			return pick(s, open)
 		}
 	}
 	return pick(s, s.procs)
@@ -222,7 +237,7 @@ func (s *sim) becomeCalm() {
 	s.store.down, s.store.sick = false, nil
 	s.image = nil
 	for _, p := range s.procs {
-		p.cut = false
+		p.cut, p.trap = false, nil
 		if p.frozen {
 			s.thaw(p)
 		}

@@ -33,8 +33,23 @@ type job struct {
 type resource struct {
 	mark  fence.Mark
 	lanes [lanes]fence.LaneMark
-	saved *resource     // to which it may be rolled back
-	ghost resourceGhost // of saved
+	saved []savedResource
+}
+
+// savedResource is a state of the resource to which it may be rolled back.
+type savedResource struct {
+	mark  fence.Mark
+	lanes [lanes]fence.LaneMark
+	ghost resourceGhost
+}
+
+// save keeps the last few states.
+func (r *resource) save(g resourceGhost) {
+	const most = 8
+	if len(r.saved) == most {
+		r.saved = append(r.saved[:0], r.saved[1:]...)
+	}
+	r.saved = append(r.saved, savedResource{r.mark, r.lanes, g})
 }
 
 func (s *sim) startJob(p *proc, l store.Lease) {
@@ -90,7 +105,7 @@ func (s *sim) returnJob(p *proc) {
 // work is a round of the job: enter first, then a write in each lane.
 func (s *sim) work(p *proc) {
 	s.inJob(p, s.dur(s.cfg.TTL/10, s.cfg.TTL/2), s.work)
-	if p.job.told && s.chance(3, 4) || !s.rules.Valid(p.state, p.clock.read(s.now)) {
+	if p.job.told && s.chance(3, 4) || !s.rules.Valid(p.state, s.look(p)) {
 		return
 	}
 	stamp := fence.Stamp{Resource: resourceName, Token: p.job.token, TermID: string(p.job.term), Renewal: p.state.Lease.Renewal}
@@ -128,6 +143,7 @@ func (s *sim) write(p *proc, stamp fence.Stamp) {
 
 // arrive is the resource's side of a write, in one atomic step.
 func (s *sim) arrive(p *proc, stamp fence.Stamp) {
+	s.res.save(s.ghost.resource)
 	var replayed bool
 	var err error
 	if stamp.Chained() {

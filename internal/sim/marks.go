@@ -44,6 +44,7 @@ const (
 	MarkStale
 	MarkReplayedWrite
 	MarkLanesApart
+	MarkLinesMixed
 	MarkLost // and one for each of causes
 	marks    = MarkLost + Mark(causesLen)
 )
@@ -89,6 +90,7 @@ var markNames = [MarkLost]string{
 	"a stale write was refused by the resource",
 	"a chained write was replayed",
 	"two copies went on under one token, each in a lane of its own",
+	"two copies wrote in one lane under one token, after the resource had lost writes",
 }
 
 func (m Mark) String() string {

@@ -80,7 +80,10 @@ func (s *sim) contend(p *proc, in time.Duration) {
 	})
 }
 
-func (s *sim) step(p *proc, ev core.Event) { s.stepAt(p, p.clock.read(s.now), ev) }
+// look is what the process sees of its clocks now.
+func (s *sim) look(p *proc) core.Reading { return s.rules.Look(p.clock.read(s.now)) }
+
+func (s *sim) step(p *proc, ev core.Event) { s.stepAt(p, s.look(p), ev) }
 
 // stepAt lets the core step, does what it says and sets the timer.
 func (s *sim) stepAt(p *proc, r core.Reading, ev core.Event) {
@@ -104,7 +107,7 @@ func (s *sim) stepAt(p *proc, r core.Reading, ev core.Event) {
 // arm sets the timer to the core's wish.
 func (s *sim) arm(p *proc) {
 	p.timer++
-	d, ok := p.state.Next(p.clock.read(s.now))
+	d, ok := p.state.Next(s.look(p))
 	if !ok {
 		if ph := p.state.Phase; ph != core.Idle && ph != core.Stopped && !p.state.Drawing && !(p.state.Lost && p.state.Job) {
 			s.violated(Wedged, "%s is %v and waits for nothing", p, ph)
@@ -173,7 +176,7 @@ func (s *sim) draw(p *proc) {
 		if p.state.Drawing {
 			p.pending = l
 		}
-		s.stepAt(p, l.reading, core.Drawn{Attempt: a})
+		s.stepAt(p, s.rules.Look(l.reading), core.Drawn{Attempt: a})
 	})
 	if p.trap != nil {
 		trap := p.trap

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/tenure-go/tenure/fence"
@@ -18,44 +19,70 @@ type Rules struct {
 	Renew   func(row.Row, store.Lease, store.Attempt, row.Now) (row.Row, store.Lease, error)
 	Release func(row.Row, store.Lease, store.Attempt, row.Now) (row.Row, error)
 	Abandon func(row.Row, store.Attempt, row.Now) (row.Row, error)
-	Check   func(fence.Mark, fence.Stamp) (fence.Mark, error)
-	Chain   func(fence.Mark, fence.LaneMark, fence.Stamp) (fence.Mark, fence.LaneMark, bool, error)
-	Step    func(core.State, core.Reading, core.Event) (core.State, []core.Action)
-	Valid   func(core.State, core.Reading) bool
-	Hasty   bool // jobs write on in a lane before they know what became of the last write
+	Evict   func(row.Row, store.Eviction, row.Now) (row.Row, error)
+
+	Check func(fence.Mark, fence.Stamp) (fence.Mark, error)
+	Chain func(fence.Mark, fence.LaneMark, fence.Stamp) (fence.Mark, fence.LaneMark, bool, error)
+
+	Step   func(core.State, core.Reading, core.Event) (core.State, []core.Action)
+	Valid  func(core.State, core.Reading) bool
+	Look   func(core.Reading) core.Reading // what a process sees of its clocks
+	Config func(core.Config) core.Config
+
+	Hasty bool // jobs write on in a lane before they know what became of the last write
 }
 
 func (r Rules) withDefaults() Rules {
-	if r.Acquire == nil {
-		r.Acquire = row.Acquire
+	real := Rules{
+		Acquire: row.Acquire, Renew: row.Renew, Release: row.Release, Abandon: row.Abandon, Evict: row.Evict,
+		Check: fence.Mark.Check, Chain: fence.CheckChain,
+		Step: core.State.Step, Valid: core.State.Valid,
+		Look:   func(r core.Reading) core.Reading { return r },
+		Config: func(c core.Config) core.Config { return c },
 	}
-	if r.Renew == nil {
-		r.Renew = row.Renew
+	if r.Acquire != nil {
+		real.Acquire = r.Acquire
 	}
-	if r.Release == nil {
-		r.Release = row.Release
+	if r.Renew != nil {
+		real.Renew = r.Renew
 	}
-	if r.Abandon == nil {
-		r.Abandon = row.Abandon
+	if r.Release != nil {
+		real.Release = r.Release
 	}
-	if r.Check == nil {
-		r.Check = fence.Mark.Check
+	if r.Abandon != nil {
+		real.Abandon = r.Abandon
 	}
-	if r.Chain == nil {
-		r.Chain = fence.CheckChain
+	if r.Evict != nil {
+		real.Evict = r.Evict
 	}
-	if r.Step == nil {
-		r.Step = core.State.Step
+	if r.Check != nil {
+		real.Check = r.Check
 	}
-	if r.Valid == nil {
-		r.Valid = core.State.Valid
+	if r.Chain != nil {
+		real.Chain = r.Chain
 	}
-	return r
+	if r.Step != nil {
+		real.Step = r.Step
+	}
+	if r.Valid != nil {
+		real.Valid = r.Valid
+	}
+	if r.Look != nil {
+		real.Look = r.Look
+	}
+	if r.Config != nil {
+		real.Config = r.Config
+	}
+	real.Hasty = r.Hasty
+	return real
 }
 
 // Options of a run. The zero Options test the real rules in silence.
 type Options struct {
 	Rules Rules
+	// Faults are the kinds of fault a run may have, by name; nil: any. With them
+	// a seed means another run.
+	Faults []string
 	// Trace receives a line for everything that happens; nil: nobody looks.
 	Trace func(line string)
 }
@@ -138,14 +165,15 @@ func newSim(seed int64, o Options) *sim {
 	}
 	// A slow process against a fast store must not eat more than the margin.
 	s.rateMax = int64(s.cfg.Margin) * 450_000 / int64(ttl)
+	s.cfg = s.rules.Config(s.cfg)
 	s.net = network{delay: ttl / 300}
 	s.store.ppm = s.rng.Int64N(2*s.rateMax+1) - s.rateMax
 	s.store.epoch = s.dur(0, time.Hour)
 	s.ghost.init()
-	for _, f := range allFaults {
-		if s.chance(1, 3) {
-			s.faults = append(s.faults, f)
-		}
+	// Few kinds of fault in a run, so that those few meet often.
+	may := slices.DeleteFunc(slices.Clone(allFaults), func(f fault) bool { return o.Faults != nil && !slices.Contains(o.Faults, f.name) })
+	for range s.rng.IntN(8) {
+		s.faults = append(s.faults, pick(s, may))
 	}
 	for range 2 + s.rng.IntN(2) {
 		s.spawn()
@@ -228,7 +256,7 @@ func (s *sim) later(p *proc, k kind, d time.Duration, fn func(*proc)) {
 
 func (s *sim) led() bool {
 	for _, p := range s.procs {
-		if !p.frozen && s.rules.Valid(p.state, p.clock.read(s.now)) {
+		if !p.frozen && s.rules.Valid(p.state, s.look(p)) {
 			return true
 		}
 	}

@@ -116,10 +116,20 @@ func (s *sim) apply(req request) (l store.Lease, err error) {
 	case core.OpAbandon:
 		after, err = s.rules.Abandon(before, req.attempt, now)
 	}
-	s.store.row = after
+	s.keep(after)
 	s.watchStore(req, before, after, now, l, err)
 	s.hint(before, after, now)
 	return l, err
+}
+
+// keep writes a row. The one before stays among those to which the store may be
+// rolled back.
+func (s *sim) keep(r row.Row) {
+	st := &s.store
+	if b := st.row; b.Receipt != r.Receipt || b.TermID != r.TermID || b.Released != r.Released || b.Evicted != r.Evicted || len(b.Burns) != len(r.Burns) {
+		st.saved = append(st.saved, savedRow{st.row, len(s.ghost.issued)})
+	}
+	st.row = r
 }
 
 // hint tells those who watch what a change may mean for them.
