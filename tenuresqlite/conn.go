@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/tenure-go/tenure/store"
 )
@@ -28,6 +29,7 @@ type lane struct {
 // conn is an open database file. SQLite never waits in it: whoever uses it
 // retries, see [call.retry].
 type conn struct {
+	path  string
 	db    *sql.DB
 	c     *sql.Conn
 	id    fileID
@@ -52,17 +54,18 @@ func openConn(path string, pragmas []string) (*conn, error) {
 	if err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	cn := &conn{db: db, c: c, id: id, stmts: make(map[string]*sql.Stmt)}
-	if err := cn.current(path); err != nil {
+	cn := &conn{path: path, db: db, c: c, id: id, stmts: make(map[string]*sql.Stmt)}
+	if err := cn.current(); err != nil {
 		cn.close()
 		return nil, err
 	}
 	return cn, nil
 }
 
-// current returns errReplaced if path does not name the file that c has open.
-func (c *conn) current(path string) error {
-	id, err := identify(path)
+// current returns errReplaced if the path does not name the file any more that c
+// has open.
+func (c *conn) current() error {
+	id, err := identify(c.path)
 	if err == nil && id != c.id || errors.Is(err, fs.ErrNotExist) {
 		return errReplaced
 	}
@@ -121,16 +124,21 @@ func (c *conn) queryRow(query string, into []any, args ...any) error {
 
 // schema returns the version of the file's tables; 0: there are none.
 func (c *conn) schema() (int, error) {
-	var version int
+	var version, tables int
 	err := c.queryRow(sqlSchemaVersion, []any{&version})
-	if err == nil || isBusy(err) {
-		return version, err
+	switch {
+	case err == nil:
+		return version, nil
+	case sqliteCode(err) == 0:
+		return 0, &failure{kind: store.ErrUnreachable, text: fmt.Sprintf("%s has no valid version in tenure_meta: restore it", c.path), cause: err}
+	case sqliteCode(err) != sqlite3.SQLITE_ERROR:
+		return 0, err
 	}
-	var tables int
-	if err2 := c.queryRow(sqlTableExists, []any{&tables}, "tenure_meta"); err2 != nil || tables > 0 {
-		return 0, errors.Join(err, err2)
+	// The statement could not be prepared: most likely there is no such table.
+	if err := c.queryRow(sqlTableExists, []any{&tables}, "tenure_meta"); err != nil || tables == 0 {
+		return 0, err
 	}
-	return 0, nil
+	return 0, err
 }
 
 // What a request may have done so far.
@@ -244,7 +252,7 @@ func (s *Store) connect(c *call, l *lane, create bool) (*conn, error) {
 			return nil, s.busy(c)
 		}
 		if l.conn != nil {
-			err := l.conn.current(s.path)
+			err := l.conn.current()
 			if err == nil {
 				return l.conn, nil
 			}

@@ -160,7 +160,7 @@ func lookInside(c *conn, r reading) (facts, error) {
 	}
 	defer rows.Close()
 	for rows.Next() {
-		e, err := scan(rows)
+		e, err := c.scan(rows)
 		if err != nil {
 			return f, err
 		}

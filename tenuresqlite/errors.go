@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"syscall"
 	"time"
 
 	"modernc.org/sqlite"
@@ -101,6 +102,12 @@ func (s *Store) explain(err error) error {
 	case sqlite3.SQLITE_FULL:
 		return fail(store.ErrUnreachable, "the file system of %s is full", s.path)
 	}
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fail(store.ErrDenied, "%s", s.path)
+	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ENAMETOOLONG):
+		return fail(store.ErrInvalid, "%s cannot be the path of a file", s.path)
+	}
 	return fail(store.ErrUnreachable, "%s", s.path)
 }
 
@@ -118,8 +125,11 @@ func (s *Store) busy(c *call) error {
 
 // damagedRecord is the error of a row that is not what this package writes. It
 // is never taken for a vacancy.
-func damagedRecord(name, what string, cause error) error {
-	return &failure{kind: store.ErrUnreachable, damaged: true, text: fmt.Sprintf("the record of %q is damaged (%s): restore it, or delete the row", name, what), cause: cause}
+func (c *conn) damagedRecord(name, what string, cause error) error {
+	return &failure{
+		kind: store.ErrUnreachable, damaged: true, cause: cause,
+		text: fmt.Sprintf("the record of %q in %s is damaged (%s): restore the file, or move it away and start a new one above the old tokens", name, c.path, what),
+	}
 }
 
 func isDamaged(err error) bool {

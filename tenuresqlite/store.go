@@ -344,7 +344,7 @@ func (s *Store) list(ctx context.Context) ([]store.Record, error) {
 		}
 		defer rows.Close()
 		for rows.Next() {
-			e, err := scan(rows)
+			e, err := c.scan(rows)
 			if err != nil {
 				return records, err
 			}
@@ -379,7 +379,7 @@ func (s *Store) History(ctx context.Context, name string, n int) ([]store.Entry,
 				holder, detail []byte
 			)
 			if err := rows.Scan(&at, &e.What, &e.Token, &e.TermID, &holder, &detail); err != nil {
-				return nil, damagedRecord(name, "its history", err)
+				return nil, c.damagedRecord(name, "its history", err)
 			}
 			e.At, e.Holder, e.Detail = time.Unix(0, at), string(holder), string(detail)
 			entries = append(entries, e)

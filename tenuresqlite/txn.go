@@ -151,7 +151,7 @@ func (s *Store) prepare(c *call, cn *conn) error {
 // version this program knows, and the clock. The clock is read after the lock
 // was won: the wait for it may have been long.
 func (t *txn) open(create bool) error {
-	if err := t.c.current(t.s.path); err != nil {
+	if err := t.c.current(); err != nil {
 		return err
 	}
 	version, err := t.c.schema()
@@ -234,7 +234,7 @@ func loadEntry(c *conn, name string) (entry, error) {
 	if !rows.Next() {
 		return entry{}, rows.Err()
 	}
-	e, err := scan(rows)
+	e, err := c.scan(rows)
 	if err != nil {
 		return entry{}, err
 	}
@@ -254,7 +254,7 @@ func loadRemoved(c *conn, name string) (entry, error) {
 		return entry{}, nil
 	}
 	if err != nil {
-		return entry{}, damagedRecord(name, "what was left of it when it was removed", err)
+		return entry{}, c.damagedRecord(name, "what was left of it when it was removed", err)
 	}
 	r.Holder = string(holder)
 	return entry{row: r}, nil
@@ -272,7 +272,7 @@ type burn struct {
 
 // scan reads one row of tenure_lease. A row that is not what this package writes
 // is an error, never "nobody holds it".
-func scan(rows *sql.Rows) (entry, error) {
+func (c *conn) scan(rows *sql.Rows) (entry, error) {
 	var (
 		e                           entry
 		r                           = &e.row
@@ -283,16 +283,16 @@ func scan(rows *sql.Rows) (entry, error) {
 	err := rows.Scan(&name, &r.Format, &r.Token, &r.TermID, &holder, &meta, &r.TTL, &r.Expires, &e.clock, &e.adopted, &r.Receipt, &r.Renewal,
 		&r.Used, &r.UsedBy, &r.Released, &evicted, &r.FencedOnly, &acquired, &renewed, &burns)
 	if err != nil {
-		return entry{}, damagedRecord(string(name), "a column has another type", err)
+		return entry{}, c.damagedRecord(string(name), "a column has another type", err)
 	}
 	r.Name, r.Holder, r.Meta, r.Evicted = string(name), string(holder), string(meta), string(evicted)
 	r.AcquiredAt, r.RenewedAt = time.Unix(0, acquired), time.Unix(0, renewed)
 	if r.Format < 1 || r.Token < 1 && r.Format == store.Format || r.TTL <= 0 {
-		return entry{}, damagedRecord(r.Name, fmt.Sprintf("format %d, token %d, ttl %v", r.Format, r.Token, r.TTL), nil)
+		return entry{}, c.damagedRecord(r.Name, fmt.Sprintf("format %d, token %d, ttl %v", r.Format, r.Token, r.TTL), nil)
 	}
 	var kept []burn
 	if err := json.Unmarshal(burns, &kept); err != nil {
-		return entry{}, damagedRecord(r.Name, "its burnt terms", err)
+		return entry{}, c.damagedRecord(r.Name, "its burnt terms", err)
 	}
 	for _, b := range kept {
 		r.Burns = append(r.Burns, store.Burn{TermID: b.TermID, Token: b.Token, Receipt: b.Receipt, First: b.First, Second: b.Second, At: time.Unix(0, b.At)})
