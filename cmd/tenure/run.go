@@ -54,11 +54,15 @@ func (c *runCmd) Run(a *app) error {
 		return err
 	}
 	r, err := newRunner(c, a)
-	if err != nil {
-		return err
+	if err == nil {
+		defer r.close()
+		err = r.run()
 	}
-	defer r.close()
-	return r.run()
+	if c.JSON && err != nil { // nothing but JSON on standard error
+		newLog(a.stderr, true, slog.LevelInfo).Error("ended", "error", tidy(err.Error()), "code", exitCode(err))
+		err = &exitError{code: exitCode(err)}
+	}
+	return err
 }
 
 // check returns every fault of the flags at once.
@@ -117,10 +121,10 @@ func (c *runCmd) killAfter() time.Duration {
 }
 
 // options are the elector's.
-func (c *runCmd) options(log *slog.Logger, o tenure.Observer) *tenure.Options {
+func (c *runCmd) options(o tenure.Observer) *tenure.Options {
 	return &tenure.Options{
 		Holder: c.Holder, TTL: c.TTL, MinHold: c.HoldAtLeast, StallAfter: c.StallAfter, KillAfter: max(0, c.killAfter()),
-		Observer: o, Logger: log,
+		Observer: o, Logger: slog.New(slog.DiscardHandler), // the observer says it in this command's words
 	}
 }
 

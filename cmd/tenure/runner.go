@@ -72,7 +72,7 @@ func (r *runner) prepare() (err error) {
 	if r.fences, err = openFences(r.c.Fence, r.store); err != nil {
 		return err
 	}
-	if r.elector, err = tenure.NewElector(r.store, r.c.Name, r.c.options(r.log, tenure.ObserverFunc(r.observe))); err != nil {
+	if r.elector, err = tenure.NewElector(r.store, r.c.Name, r.c.options(tenure.ObserverFunc(r.observe))); err != nil {
 		return err
 	}
 	if r.marker, err = r.c.newMarker(); err != nil {
@@ -229,30 +229,6 @@ func (r *runner) waited() error {
 	}
 	text := fmt.Sprintf("gave up after %v: %s", *r.c.Wait, tidy(r.store.url.Clean(r.lastAsk.Error())))
 	return &exitError{code: exitCode(r.lastAsk), text: text}
-}
-
-// observe hears what happens to the election.
-func (r *runner) observe(e tenure.Event) {
-	switch e := e.(type) {
-	case tenure.Waiting:
-		r.asked(e.Held)
-		notify.Send(r.outer, "STATUS=waiting: held by "+oneLine(e.Held.Holder))
-	case tenure.AskFailed:
-		r.asked(e.Err)
-		if errors.Is(e.Err, store.ErrDenied) { // patience does not help
-			r.cancel(e.Err)
-		}
-	case tenure.Renewed:
-		r.renewed()
-	case tenure.Acquired:
-		notify.Send(r.outer, fmt.Sprintf("STATUS=leading with token %d", e.Term.Token))
-	}
-}
-
-func (r *runner) asked(err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.lastAsk = err
 }
 
 // handleSignals passes signals to the command while there is one. TERM ends the

@@ -259,12 +259,12 @@ func (p *Proc) watchGuardian() {
 	defer bell.close()
 	for {
 		p.mu.Lock()
-		last := p.limits.kill.Add(guardianGrace)
+		kill := p.limits.kill
 		p.mu.Unlock()
-		if last.Passed(Now()) {
+		if kill.Passed(Now()) {
 			break
 		}
-		if err := bell.set(last); err != nil {
+		if err := bell.set(kill); err != nil {
 			p.cfg.Log.Error("cannot watch the guardian", "error", err)
 			return
 		}
@@ -274,11 +274,15 @@ func (p *Proc) watchGuardian() {
 			return
 		}
 	}
+	// After a pause of the whole machine both are late, and the guardian gets as
+	// much time as it would have had.
 	select {
 	case <-p.gone:
-	default:
-		p.cfg.Log.Error("the guardian did not end the job in time; killing both")
-		p.reaper.kill(p.guardian)
+		return
+	case <-time.After(guardianGrace):
+	}
+	if p.reaper.kill(p.guardian) {
+		p.cfg.Log.Error("the guardian did not end the job in time; both are killed")
 	}
 }
 

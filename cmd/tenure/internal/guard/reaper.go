@@ -65,6 +65,10 @@ func (r *Reaper) loop() {
 func (r *Reaper) reap() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.reapLocked()
+}
+
+func (r *Reaper) reapLocked() {
 	for {
 		var status unix.WaitStatus
 		pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
@@ -96,14 +100,17 @@ func (r *Reaper) start(fork func() (int, error)) (int, <-chan unix.WaitStatus, e
 	return pid, c, nil
 }
 
-// kill kills a child that start has started, unless it was reaped already and
-// its pid may be another's.
-func (r *Reaper) kill(pid int) {
+// kill kills a child that start has started, and reports whether it was still
+// alive. Its pid is its own as long as it is awaited.
+func (r *Reaper) kill(pid int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, ok := r.awaited[pid]; ok {
+	r.reapLocked()
+	_, alive := r.awaited[pid]
+	if alive {
 		unix.Kill(pid, unix.SIGKILL)
 	}
+	return alive
 }
 
 // orphans are the wrapper's descendants apart from those that were there

@@ -97,6 +97,17 @@ func descendants(root int, except map[int]uint64) ([]process, error) {
 	return tree, nil
 }
 
+// Descendants returns the pids of every process below one, parents before
+// children. They may be stale on return.
+func Descendants(pid int) ([]int, error) {
+	tree, err := descendants(pid, nil)
+	pids := make([]int, 0, len(tree))
+	for _, p := range tree {
+		pids = append(pids, p.pid)
+	}
+	return pids, err
+}
+
 // send signals exactly this process, never a later one with its pid. A process
 // that has ended is no error.
 func (p process) send(sig unix.Signal) error {
