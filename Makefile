@@ -22,7 +22,11 @@ test-fast: ## the tests that changed since the last time, without the race detec
 
 .PHONY: sim
 sim: ## replay a simulated run, SEED=N; or make RUNS=N runs from there on
-	@go test ./internal/sim -count=1 -v -sim.seed=$(or $(SEED),1) $(if $(RUNS),-run='TestSeeds$$' -sim.runs=$(RUNS),-run='TestReplay$$' -sim.trace)
+	@go test ./internal/sim -count=1 -timeout=0 -v -sim.seed=$(or $(SEED),1) $(if $(RUNS),-run='TestSeeds$$' -sim.runs=$(RUNS),-run='TestReplay$$' -sim.trace)
+
+.PHONY: build
+build: ## bin/tenure, the command
+	@cd cmd/tenure && go build -o ../../bin/tenure .
 
 .PHONY: lint
 lint: $(TOOLS) ## formatting, vet, staticcheck, module hygiene

@@ -17,27 +17,42 @@ type call struct {
 	why   string
 }
 
-// sleepers are the files that may call time.Sleep, each with what it waits for
-// that no event tells. A test that imports testing/synctest may as well: in a
-// bubble a sleep takes no time.
+// sleepers are the files and folders that may call time.Sleep, each with what it
+// waits for that no event tells. A test that imports testing/synctest may as well:
+// in a bubble a sleep takes no time.
 var sleepers = map[string]string{
-	"hub.go":                                 "renewals that are due within a few milliseconds are gathered; nobody waits for one that was cancelled",
-	"cmd/tenure/internal/guard/main_test.go": "helper processes poll for files of each other, and write down the time for as long as they live",
-	"tenuresqlite/foreign_test.go":           "a lease's end by the host's boot clock is waited out, as a waiter must",
-	"tenuresqlite/helper_test.go":            "polls what another process or the system brings about",
-	"tenuresqlite/roles_test.go":             "contending processes renew at random moments",
-	"tenuresqlite/watch_test.go":             "a benchmark measures what waiting costs while time passes",
+	"hub.go":         "renewals that are due within a few milliseconds are gathered; nobody waits for one that was cancelled",
+	"tests/process":  "other processes are polled, kept frozen for as long as a lease, and ask for their term's validity all the time",
+	"tests/property": "a store that is broken on purpose looks away between reading and writing",
+
+	"cmd/tenure/internal/guard/main_test.go":  "helper processes poll for files of each other, and write down the time for as long as they live",
+	"cmd/tenure/internal/guard/guard_test.go": "signals are sent until a process that reads none of them has ended",
+	"tenuresqlite/contend_test.go":            "contending processes are killed at random moments",
+	"tenuresqlite/foreign_test.go":            "a lease's end by the host's boot clock is waited out, as a waiter must",
+	"tenuresqlite/helper_test.go":             "polls what another process or the system brings about",
+	"tenuresqlite/roles_test.go":              "contending processes renew at random moments",
+	"tenuresqlite/watch_test.go":              "a benchmark measures what waiting costs while time passes",
+}
+
+// maySleep reports whether a file is among the sleepers.
+func maySleep(f *file) bool {
+	for where := range sleepers {
+		if within(f.path, where) {
+			return true
+		}
+	}
+	return false
 }
 
 func library(f *file) bool { return shipping(f) && !f.pkg.command() }
 
 var bannedCalls = []call{
 	{"time", []string{"Sleep"}, func(f *file) bool {
-		return f.test && sleepers[f.path] == "" && f.imports()["testing/synctest"] == ""
-	}, "wait for the event, use a synctest bubble, or list the file with its reason in sleepers"},
+		return f.test && !maySleep(f) && f.imports()["testing/synctest"] == ""
+	}, "wait for the event, use a synctest bubble, or list it with its reason in sleepers"},
 	{"time", []string{"Sleep"}, func(f *file) bool {
-		return library(f) && sleepers[f.path] == ""
-	}, "a sleep cannot be cancelled: use a timer and the context, or list the file with its reason in sleepers"},
+		return library(f) && !maySleep(f)
+	}, "a sleep cannot be cancelled: use a timer and the context, or list it with its reason in sleepers"},
 	{"time", []string{"Tick"}, shipping, "its ticker is never stopped: use time.NewTicker"},
 	{"time", []string{"Now", "Since", "Until", "After", "AfterFunc", "NewTimer", "NewTicker"}, pure, whyPure},
 	{"fmt", []string{"Print", "Printf", "Println"}, library, "a library writes nothing to its user's output: it returns it, or logs to the logger that it is given"},
@@ -88,10 +103,10 @@ func TestPurePackagesStartNothing(t *testing.T) {
 
 func TestSleepersAreNeeded(t *testing.T) {
 	repo := read(t)
-	for name, reason := range sleepers {
-		i := slices.IndexFunc(repo.files, func(f *file) bool { return f.path == name })
-		if reason == "" || i < 0 || !strings.Contains(string(repo.files[i].src), "time.Sleep(") {
-			t.Errorf("sleepers lists %s without need or reason", name)
+	for where, reason := range sleepers {
+		sleeps := func(f *file) bool { return within(f.path, where) && strings.Contains(string(f.src), "time.Sleep(") }
+		if reason == "" || !slices.ContainsFunc(repo.files, sleeps) {
+			t.Errorf("sleepers lists %s without need or reason", where)
 		}
 	}
 }
