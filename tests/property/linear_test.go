@@ -53,6 +53,23 @@ type output struct {
 	renewal int64
 }
 
+func (i input) String() string {
+	if i.op == "renew" || i.op == "release" {
+		return fmt.Sprintf("%s %s/%d.%d(%s) by %s", i.op, i.term, i.token, i.renewal, i.by, i.attempt)
+	}
+	return fmt.Sprintf("%s %s", i.op, i.attempt)
+}
+
+func (o output) String() string {
+	switch {
+	case o.unknown:
+		return "unknown"
+	case o.err != nil:
+		return fmt.Sprintf("%v (token %d, renewal %d)", o.err, o.token, o.renewal)
+	}
+	return fmt.Sprintf("token %d, renewal %d", o.token, o.renewal)
+}
+
 func (s state) step(in input) (state, output) {
 	live := s.token > 0 && !s.released
 	switch in.op {
@@ -128,7 +145,7 @@ var model = porcupine.Model{
 		got := out.(output)
 		return got.unknown || got == want, next
 	},
-	DescribeOperation: func(in, out any) string { return fmt.Sprintf("%+v -> %+v", in, out) },
+	DescribeOperation: func(in, out any) string { return fmt.Sprintf("%v -> %v", in, out) },
 	DescribeState:     func(s any) string { return fmt.Sprintf("%+v", s) },
 }
 
@@ -238,6 +255,9 @@ func (c *client) step(ctx context.Context) {
 		err = c.store.Release(ctx, l, a)
 	}
 	end := time.Since(c.shared.began)
+	if !store.OutcomeUnknown(err) && (errors.Is(err, store.ErrBusy) || errors.Is(err, store.ErrUnreachable)) {
+		return // the store says that it did nothing
+	}
 	out.err = kind(err)
 	if store.OutcomeUnknown(err) {
 		// It may have been carried out at any time from its beginning on, or never,
