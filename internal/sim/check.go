@@ -63,7 +63,7 @@ var (
 	}
 	Liveness = Invariant{
 		"Liveness",
-		"Once the faults stop, somebody leads within a bounded time.",
+		"Once the faults stop, somebody leads within a bounded time, and so does another once the leader is gone or has given up.",
 	}
 	Wedged = Invariant{
 		"Wedged",
@@ -259,6 +259,9 @@ func (s *sim) ended(p *proc, a core.End) {
 }
 
 func (s *sim) over(p *proc) {
+	if s.ceding == p {
+		s.ceding = nil
+	}
 	if p.open || p.job.run != 0 {
 		s.violated(StartStop, "%s says that a term is over which is open (%v) or whose job runs (%v)", p, p.open, p.job.run != 0)
 	}

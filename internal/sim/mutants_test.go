@@ -121,6 +121,15 @@ var mutants = []struct {
 		},
 	}, nil},
 
+	{"hints are not listened to", Liveness, Rules{
+		Step: func(s core.State, now core.Reading, ev core.Event) (core.State, []core.Action) {
+			if _, ok := ev.(core.Hint); ok {
+				return s, nil
+			}
+			return s.Step(now, ev)
+		},
+	}, nil},
+
 	{"the fence accepts everything", FenceRises, Rules{
 		Check: func(_ fence.Mark, s fence.Stamp) (fence.Mark, error) {
 			return fence.Mark{Token: s.Token, TermID: s.TermID, Renewal: s.Renewal}, nil

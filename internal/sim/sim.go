@@ -128,8 +128,9 @@ type sim struct {
 	chained    bool
 	rateMax    int64 // how far a clock's rate may be off, in ppm
 	faults     []fault
-	calm       bool // the faults are over
-	ending     bool // and nobody contends any more
+	calm       bool  // the faults are over
+	ending     bool  // and nobody contends any more
+	ceding     *proc // that was asked to give up its term, until it is over
 
 	now    time.Duration
 	seq    uint64
@@ -192,11 +193,24 @@ func (s *sim) play() {
 	s.becomeCalm()
 	// A last term may stand for a TTL, be followed by one that a late request
 	// got and nobody leads, and a candidate that was evicted rests for a TTL.
-	s.until(s.now+8*s.cfg.TTL+s.cfg.Poll+s.cfg.MinHold, s.led)
-	if s.failed == nil && !s.led() {
-		s.violated(Liveness, "nobody leads: %s", s.describe())
-	}
+	s.mustLead(8*s.cfg.TTL + s.cfg.Poll + s.cfg.MinHold)
 	s.until(s.now+s.cfg.TTL, nil)
+	s.mustLead(2 * s.cfg.TTL)
+
+	// The leader is gone, or gives up: the next one is there in time.
+	s.spawn()
+	s.until(s.now+2*s.cfg.TTL, nil)
+	if p := s.leader(); p != nil && s.failed == nil {
+		if s.chance(1, 2) {
+			s.kill(p)
+			s.mustLead(s.cfg.TTL + s.cfg.Renew + s.cfg.Timeout)
+		} else {
+			s.ceding = p
+			s.later(p, shell, 0, func(p *proc) { s.step(p, core.Yield{}) })
+			s.until(s.now+4*s.cfg.TTL+s.cfg.MinHold, func() bool { return s.ceding == nil })
+			s.mustLead(min(s.cfg.Poll, s.cfg.Renew) + s.cfg.Timeout)
+		}
+	}
 
 	s.ending = true
 	for _, p := range s.procs {
@@ -254,13 +268,25 @@ func (s *sim) later(p *proc, k kind, d time.Duration, fn func(*proc)) {
 	s.after(d, event{kind: k, p: p, fn: fn})
 }
 
-func (s *sim) led() bool {
+// leader returns a process that answers valid, or nil.
+func (s *sim) leader() *proc {
 	for _, p := range s.procs {
 		if !p.frozen && s.rules.Valid(p.state, s.look(p)) {
-			return true
+			return p
 		}
 	}
-	return false
+	return nil
+}
+
+func (s *sim) led() bool { return s.leader() != nil }
+
+// mustLead waits for a leader, but not for longer than within.
+func (s *sim) mustLead(within time.Duration) {
+	begun := s.now
+	s.until(s.now+within, s.led)
+	if s.failed == nil && !s.led() {
+		s.violated(Liveness, "nobody leads since %v: %s", begun, s.describe())
+	}
 }
 
 func (s *sim) halted() bool {

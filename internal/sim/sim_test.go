@@ -3,7 +3,9 @@ package sim
 import (
 	"flag"
 	"fmt"
+	"os"
 	"os/exec"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +17,12 @@ var (
 	runsFlag  = flag.Int64("sim.runs", runsDefault, "how many runs to make")
 	traceFlag = flag.Bool("sim.trace", false, "print all that happens in the replayed run")
 )
+
+func TestMain(m *testing.M) {
+	// A run makes much garbage and keeps little.
+	debug.SetGCPercent(800)
+	os.Exit(m.Run())
+}
 
 // TestSeeds makes many runs, and sees to it that what should be tried was tried.
 func TestSeeds(t *testing.T) {
