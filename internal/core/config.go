@@ -22,6 +22,13 @@ type Config struct {
 // The longest a waiter goes without asking a store that announces changes.
 const pollWatched = 120 * time.Second
 
+// The shortest time between two asks is never longer than this: hints of a real
+// vacancy come soon after an ask too.
+const askGapMax = 20 * time.Millisecond
+
+// No duration is longer, so that sums of them do not overflow.
+const durationMax = 100 * 365 * 24 * time.Hour
+
 // marginMin is the smallest allowed Margin: room for clocks of different rate,
 // and for a kill to be carried out.
 func marginMin(ttl time.Duration) time.Duration { return ttl/500 + 50*time.Millisecond }
@@ -60,12 +67,18 @@ func (c Config) Validate() error {
 		name string
 		d    time.Duration
 	}{
-		{"TTL", c.TTL}, {"RenewEvery", c.Renew}, {"RequestTimeout", c.Timeout}, {"StepDown", c.StepDown}, {"Margin", c.Margin},
-		{"Poll", c.Poll}, {"Rejoin", c.Rejoin},
+		{"TTL", c.TTL},
+		{"RenewEvery", c.Renew},
+		{"RequestTimeout", c.Timeout},
+		{"StepDown", c.StepDown},
+		{"Margin", c.Margin},
+		{"Poll", c.Poll},
+		{"Rejoin", c.Rejoin},
 	} {
-		need(d.d > 0, "%s is %v: allowed is more than 0", d.name, d.d)
+		need(d.d > 0 && d.d <= durationMax, "%s is %v: allowed is more than 0 and at most %v", d.name, d.d, durationMax)
 	}
-	need(c.MinHold >= 0, "MinHold is %v: allowed is 0 or more", c.MinHold)
+	need(c.KillAfter <= durationMax, "KillAfter is %v: allowed is at most %v", c.KillAfter, durationMax)
+	need(c.MinHold >= 0 && c.MinHold <= durationMax, "MinHold is %v: allowed is 0 to %v", c.MinHold, durationMax)
 	if len(faults) > 0 {
 		return errors.Join(faults...)
 	}

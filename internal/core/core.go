@@ -62,6 +62,7 @@ type State struct {
 
 	AskAt   time.Duration // Waiting: when to ask, by Mono
 	AskedAt time.Duration // when it last asked
+	RestTo  time.Duration // no ask before this, whatever is hinted
 	Fails   int           // failed tries in a row, of the request at hand
 	Rebuffs int           // asks in a row that the store could not or would not answer
 
@@ -72,6 +73,8 @@ type State struct {
 	DrawnAt Reading
 	RetryAt time.Duration // when to send again, by Mono
 	Flying  bool          // a call is out whose end the shell has not reported
+	Unsure  bool          // an earlier try may have been carried out
+	Hinted  bool          // Acquiring: a sign of a vacancy came after the request was sent
 	Until   time.Duration // GivingBack, Releasing: when to give up, by Mono
 
 	// The term.
@@ -178,7 +181,7 @@ func (m *machine) on(ev Event) {
 	case Contend:
 		if m.Phase == Idle || m.Phase == Stopped {
 			m.Want, m.Once, m.Quit = true, ev.Once, false
-			m.Phase, m.AskAt, m.Rebuffs = Waiting, m.now.Mono, 0
+			m.Phase, m.AskAt, m.RestTo, m.Rebuffs = Waiting, m.now.Mono, m.now.Mono, 0
 		}
 	case Wake:
 	case Drawn:
@@ -188,7 +191,9 @@ func (m *machine) on(ev Event) {
 	case Hint:
 		m.hint(ev.Hint)
 	case Round:
-		if m.Alive() && m.idle() && m.now.Since(m.Anchor) >= m.Cfg.Renew/2 {
+		// Less than half an interval, so that of two groups of terms that are out of
+		// step one always takes the other along, whatever lies between them.
+		if m.Alive() && m.idle() && m.now.Since(m.Anchor) >= m.Cfg.Renew/3 {
 			m.RenewNow = true
 		}
 	case Confirm:
@@ -224,6 +229,10 @@ func (m *machine) tick() {
 		if m.now.Since(m.DrawnAt) >= m.Cfg.StepDown || !m.Want {
 			m.giveBack()
 			break
+		}
+		if m.Flying {
+			m.Unsure = true
+			m.do(AskFailed{Err: errNoAnswer})
 		}
 		m.send(Ask{Attempt: m.Pending})
 	case GivingBack:
@@ -268,6 +277,7 @@ func (m *machine) tickTerm() {
 	case m.Pending != "":
 		if m.now.Mono >= m.RetryAt {
 			if m.Flying {
+				m.Trouble = errNoAnswer
 				m.do(RenewFailed{Err: errNoAnswer, Left: m.Cfg.StepDown - m.now.Since(m.Anchor)})
 			}
 			m.send(Renew{Lease: m.Lease, Attempt: m.Pending})
@@ -287,7 +297,7 @@ func (m *machine) drawn(a store.Attempt) {
 		return // lost meanwhile; the attempt was never sent
 	}
 	// RetryAt lies in the past, so the tick that follows sends it.
-	m.Pending, m.DrawnAt, m.RetryAt, m.Fails = a, m.now, m.now.Mono, 0
+	m.Pending, m.DrawnAt, m.RetryAt, m.Fails, m.Flying, m.Unsure = a, m.now, m.now.Mono, 0, false, false
 }
 
 // send sends a request, or sends it again. Without a reply in time it is sent
@@ -295,7 +305,7 @@ func (m *machine) drawn(a store.Attempt) {
 func (m *machine) send(a Action) {
 	m.RetryAt, m.Flying = m.now.Mono+m.Cfg.Timeout, true
 	if m.Phase == Acquiring {
-		m.AskedAt = m.now.Mono
+		m.AskedAt, m.Hinted = m.now.Mono, false
 	}
 	m.do(a)
 }
@@ -310,6 +320,10 @@ func (m *machine) retryLater() {
 }
 
 func (m *machine) reply(r Reply) {
+	if r.Op == OpAcquire && r.Err == nil && r.Attempt != m.Lease.TermID && (r.Attempt != m.Pending || m.Phase != Acquiring) {
+		m.do(Abandon{Attempt: r.Attempt}) // granted after it was given up
+		return
+	}
 	at := m.Pending
 	if r.Op == OpRelease {
 		at = m.Lease.TermID
@@ -359,22 +373,29 @@ func (m *machine) replyAcquire(r Reply) {
 	case errors.As(err, &held):
 		m.Rebuffs = 0
 		m.do(Held{Err: held})
-		m.wait(m.now.Mono + held.Remaining + m.jitter(m.spread()))
+		hinted := m.Hinted
+		m.waitFor(held.Remaining)
+		if hinted {
+			m.askSoon() // this answer may be older than the vacancy
+		}
 	case errors.Is(err, store.ErrSpent):
-		m.wait(m.now.Mono + m.jitter(m.spread()))
-	case store.OutcomeUnknown(err):
-		m.do(AskFailed{Err: err})
-		m.Trouble = err
+		m.wait(m.jitter(m.spread()))
+	case m.Unsure, store.OutcomeUnknown(err):
+		// A refusal now says nothing of an earlier try that may have been granted.
+		m.Unsure = true
 		if !m.Want {
 			m.giveBack()
-		} else {
-			m.retryLater()
+			break
 		}
-	default:
 		m.do(AskFailed{Err: err})
+		m.retryLater()
+	default:
+		if m.Want {
+			m.do(AskFailed{Err: err})
+		}
 		m.Rebuffs = min(m.Rebuffs+1, 4)
 		pause := m.Cfg.Renew >> (4 - m.Rebuffs)
-		m.wait(m.now.Mono + pause/2 + m.jitter(pause/2))
+		m.wait(pause/2 + m.jitter(pause/2))
 	}
 }
 
@@ -431,24 +452,38 @@ func (m *machine) troubled(err error) {
 }
 
 func (m *machine) hint(h store.Hint) {
-	if m.Phase != Waiting {
-		return
-	}
-	switch h.Kind {
-	case store.HintRenewed:
-		m.wait(m.now.Mono + h.Remaining + m.jitter(m.spread()))
+	switch {
+	case m.Phase == Acquiring:
+		m.Hinted = h.Kind != store.HintRenewed
+	case m.Phase != Waiting:
+	case h.Kind == store.HintRenewed:
+		m.waitFor(h.Remaining)
 	default:
-		at := max(m.now.Mono+m.jitter(m.spread()/2), m.AskedAt+m.Cfg.Timeout/100)
-		m.AskAt = min(m.AskAt, at)
+		m.askSoon()
 	}
 }
 
 // wait waits for another's lease, or for the store, and asks at the latest a
-// Poll after it last asked.
-func (m *machine) wait(at time.Duration) {
+// Poll after it last asked, but not as fast as the store answers.
+func (m *machine) wait(pause time.Duration) {
 	m.Phase, m.Pending = Waiting, ""
-	m.AskAt = min(at, m.AskedAt+m.Cfg.Poll)
+	m.AskAt = max(min(m.now.Mono+pause, m.AskedAt+m.Cfg.Poll), m.earliest())
 	m.stopIfUnwanted()
+}
+
+// waitFor waits for a lease that stands for remaining, as somebody says.
+func (m *machine) waitFor(remaining time.Duration) {
+	m.wait(max(0, min(remaining, m.Cfg.Poll)) + m.jitter(m.spread()))
+}
+
+// askSoon follows a sign of a vacancy.
+func (m *machine) askSoon() {
+	m.AskAt = min(m.AskAt, max(m.now.Mono+m.jitter(m.spread()/2), m.earliest()))
+}
+
+// earliest is when the next ask may go out, whatever the store says and hints.
+func (m *machine) earliest() time.Duration {
+	return max(m.AskedAt+min(m.Cfg.Timeout/100, askGapMax), m.RestTo)
 }
 
 // rest is wait for a candidate that has just led, or tried to.
@@ -458,6 +493,7 @@ func (m *machine) rest(pause time.Duration) {
 	if pause > 0 {
 		m.AskAt += m.jitter(pause / 8)
 	}
+	m.RestTo = m.AskAt
 	m.stopIfUnwanted()
 }
 
@@ -486,16 +522,17 @@ func (m *machine) lose(cause, err error) {
 	}
 }
 
-// acknowledges reports whether a lost term is released once its job has
+// Acknowledges reports whether a lost term is released once its job has
 // returned. Where a copy of this process may exist it must not be: a release by
 // one copy would free the lease under the other.
-func acknowledges(cause error) bool {
+func Acknowledges(cause error) bool {
 	return errors.Is(cause, store.ErrEvicted) || errors.Is(cause, ErrStalled)
 }
 
-// settle follows the end of a lost term's job.
+// settle follows the end of a lost term's job. After the deadline the lease is
+// left to run out.
 func (m *machine) settle() {
-	if acknowledges(m.Cause) {
+	if Acknowledges(m.Cause) && m.now.Since(m.Anchor) < m.Cfg.Deadline() {
 		m.startRelease()
 		return
 	}
