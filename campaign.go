@@ -107,7 +107,6 @@ func (c *campaign) close() {
 	for _, f := range late {
 		f()
 	}
-	c.endWaiters(ErrClosed)
 	if c.hub != nil {
 		c.hub.leave(c)
 	}
@@ -186,6 +185,7 @@ func (c *campaign) drainQueue() {
 	c.queue = nil
 	c.mu.Unlock()
 	for _, f := range queue {
+		c.lookAtTerm() // what ended the term comes before what was asked after that
 		f()
 	}
 }
@@ -220,7 +220,8 @@ func (c *campaign) act(a core.Action) {
 		c.tried = a.Attempt
 		c.call(core.OpRenew, a.Attempt, func(ctx context.Context) (store.Lease, error) {
 			if c.hub != nil && !again {
-				return c.hub.renew(ctx, c, a.Lease, a.Attempt, c.cfg.Timeout*7/8)
+				// Less again, so that what the store says of a time-out gets here.
+				return c.hub.renew(ctx, c, a.Lease, a.Attempt, c.cfg.Timeout*3/4)
 			}
 			return c.store.Renew(ctx, a.Lease, a.Attempt)
 		})
@@ -250,13 +251,15 @@ func (c *campaign) act(a core.Action) {
 		c.endWaiters(lost)
 		if e := c.term.lost(); e != nil {
 			c.observe(Lost{Term: e.Term, Err: e})
-			if c.job == nil {
-				// The caller of Campaign has no way to say that it has stopped, but by
-				// contending again.
-				c.post(func() { c.step(core.JobDone{}) })
+			if !core.Acknowledges(a.Cause) {
+				c.windUp() // nothing will be released, so there is nothing to wait for
 			}
 		}
 	case core.Overdue:
+		if c.job == nil { // nobody can tell, and there is nothing left to wait for
+			c.windUp()
+			break
+		}
 		c.observe(Overdue{Term: c.term.Info()})
 	case core.Over:
 		c.term.release = a.Err
@@ -276,7 +279,7 @@ func (c *campaign) act(a core.Action) {
 func (c *campaign) draw() store.Attempt {
 	nonce := ""
 	if c.noncer != nil {
-		nonce = c.noncer.Nonce()
+		_ = caught(func() { nonce = c.noncer.Nonce() }) // without it there is less in the mix
 	}
 	return draw.Attempt(nonce)
 }
@@ -323,7 +326,7 @@ func guarded[T any](f func() (T, error)) (v T, err error) {
 func (c *campaign) begin(a core.Begin) {
 	c.unwatch()
 	ctx, cancel := context.WithCancelCause(c.parent)
-	t := &Term{c: c, ctx: ctx, cancel: cancel, job: c.job != nil}
+	t := &Term{c: c, ctx: ctx, cancel: cancel, gone: make(chan struct{}), job: c.job != nil}
 	t.right.Store(&right{lease: a.Lease, anchor: a.Anchor})
 	t.Progress()
 	t.guard = time.AfterFunc(time.Hour, t.watchdog)
@@ -355,8 +358,9 @@ func (c *campaign) work(t *Term) {
 }
 
 func (c *campaign) jobEnded(t *Term, err error, panicked *PanicError) {
-	c.lookAtTerm() // a refusal counts before the end of the job
-	t.jobErr = err
+	_ = t.Err() // latches an end that nobody has noticed yet
+	c.lookAtTerm()
+	t.verdict = verdict(t.lost(), err)
 	c.observe(JobEnded{Term: t.Info(), Err: err})
 	t.cancel(ErrClosed)
 	if panicked != nil {
@@ -379,6 +383,17 @@ func (t *Term) watchdog() {
 	if t.over.Load() == nil && t.Err() == nil {
 		t.guard.Reset(max(t.StepDownIn(), time.Millisecond))
 	}
+}
+
+// windUp ends the story of a term of Campaign that is over. If the election is to
+// be released then, the caller must have stopped: it says so by Resign or by
+// contending again, else the deadline must do.
+func (c *campaign) windUp() {
+	c.post(func() {
+		if c.job == nil {
+			c.step(core.JobDone{})
+		}
+	})
 }
 
 // resign gives t up, on behalf of Term.Resign.
@@ -458,7 +473,7 @@ func (c *campaign) askFailed(err error) {
 	}
 	if c.try {
 		patient := errors.Is(err, store.ErrBusy) || store.OutcomeUnknown(err)
-		if !patient || c.clock.read().Since(c.began) >= c.cfg.StepDown {
+		if !patient || c.clock.read().Since(c.began) >= 3*c.cfg.Timeout {
 			c.giveUp(err)
 		}
 	}
@@ -467,7 +482,9 @@ func (c *campaign) askFailed(err error) {
 // giveUp ends the contending with an error. It is posted, since the core is in
 // the middle of a step.
 func (c *campaign) giveUp(err error) {
-	c.result = err
+	if !c.state.Quit { // else it ended for that reason
+		c.result = err
+	}
 	c.post(func() { c.step(core.Stop{}) })
 }
 
@@ -484,12 +501,10 @@ func (c *campaign) watch() {
 	go func() {
 		defer c.calls.Done()
 		for ctx.Err() == nil {
-			hints, err := w.Watch(ctx, c.name)
+			hints, err := guarded(func() (<-chan store.Hint, error) { return w.Watch(ctx, c.name) })
 			if err == nil {
-				c.post(func() { c.step(core.Hint{Hint: store.Hint{Kind: store.HintChanged}}) })
-				for h := range hints {
-					c.post(func() { c.step(core.Hint{Hint: h}) })
-				}
+				c.hint(store.Hint{Kind: store.HintChanged})
+				c.listen(ctx, hints)
 			}
 			select { // broken: without hints the candidate asks at each expiry
 			case <-ctx.Done():
@@ -498,6 +513,23 @@ func (c *campaign) watch() {
 		}
 	}()
 }
+
+// listen passes hints on until there are no more, or ctx ends.
+func (c *campaign) listen(ctx context.Context, hints <-chan store.Hint) {
+	for {
+		select {
+		case h, ok := <-hints:
+			if !ok {
+				return
+			}
+			c.hint(h)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (c *campaign) hint(h store.Hint) { c.post(func() { c.step(core.Hint{Hint: h}) }) }
 
 func (c *campaign) unwatch() {
 	if c.stopWatch != nil {

@@ -1,8 +1,10 @@
 package tenure
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -31,7 +33,7 @@ type Elector struct {
 // allowed. Whoever opened s closes it, after the elector has come to rest.
 func NewElector(s store.Store, name string, o *Options) (*Elector, error) {
 	if s == nil {
-		return nil, errors.New("tenure: cannot contend: the store is nil")
+		return nil, store.Invalid("cannot contend: the store is nil")
 	}
 	opts, cfg, err := o.prepare(name, s.Caps())
 	if err != nil {
@@ -76,7 +78,7 @@ func (e *Elector) TryRun(ctx context.Context, job func(context.Context, *Term) e
 // now.
 func (e *Elector) lead(ctx context.Context, job func(context.Context, *Term) error, once, try bool) error {
 	if job == nil {
-		return errors.New("tenure: cannot lead: the job is nil")
+		return store.Invalid("cannot lead: the job is nil")
 	}
 	c, err := e.campaign(ctx, ctx)
 	if err != nil {
@@ -88,7 +90,7 @@ func (e *Elector) lead(ctx context.Context, job func(context.Context, *Term) err
 	case c.panicked != nil:
 		panic(c.panicked)
 	case once && c.term != nil:
-		return c.term.verdict()
+		return c.term.verdict
 	}
 	return c.outcome(ctx)
 }
@@ -101,16 +103,15 @@ func (c *campaign) outcome(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// verdict is what a single term came to.
-func (t *Term) verdict() error {
-	lost := t.lost()
-	if lost == nil {
-		return t.jobErr
-	}
-	if t.jobErr == nil || errors.Is(t.jobErr, context.Canceled) || errors.Is(t.jobErr, lost) || errors.Is(lost, t.jobErr) {
+// verdict is what a term came to whose job has just ended with err.
+func verdict(lost *LostError, err error) error {
+	switch {
+	case lost == nil:
+		return err
+	case err == nil, errors.Is(err, context.Canceled), errors.Is(err, lost), errors.Is(lost, err):
 		return lost
 	}
-	return errors.Join(lost, t.jobErr)
+	return errors.Join(lost, err)
 }
 
 // Campaign contends until elected and returns the term, which lasts until
@@ -140,24 +141,43 @@ func (e *Elector) Campaign(ctx context.Context) (*Term, error) {
 }
 
 // campaign prepares to contend. A campaign that is only winding up, after the
-// loss of a term of [Elector.Campaign], is waited for.
+// end of a term of [Elector.Campaign], is waited for.
 func (e *Elector) campaign(ctx, parent context.Context) (*campaign, error) {
+	for {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		c, former := e.replace(parent)
+		if c != nil {
+			return c, nil
+		}
+		if !former.ending.Load() {
+			return nil, ErrBusy
+		}
+		former.windUp()
+		select {
+		case <-former.done:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// replace returns a new campaign, or the former one if that has not ended.
+func (e *Elector) replace(parent context.Context) (c, former *campaign) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.last != nil {
-		if !e.last.ending.Load() {
-			return nil, ErrBusy
-		}
 		select {
 		case <-e.last.done:
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+		default:
+			return nil, e.last
 		}
 	}
 	noncer, _ := store.As[store.Noncer](e.store)
+	logger := cmp.Or(e.opts.Logger, slog.Default())
 	e.last = &campaign{
 		store: e.store, noncer: noncer, name: e.name, opts: e.opts, cfg: e.cfg, clock: e.clock, parent: parent,
-		observe: Observers(logTo(e.opts.Logger, e.name), e.opts.Observer).Observe,
+		observe: shielded(logger, logTo(logger, e.name), e.opts.Observer),
 		elected: make(chan *Term, 1), done: make(chan struct{}), signal: make(chan struct{}, 1),
 		state: core.New(e.cfg, rand.Uint64()), cancels: make(map[int]context.CancelFunc),
 	}

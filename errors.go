@@ -8,8 +8,8 @@ import (
 	"github.com/tenure-go/tenure/store"
 )
 
-// ErrLost is the kind of every error that says a term has ended before its job
-// did. A *[LostError] has the detail.
+// ErrLost is the kind of every error that says a term has ended. A *[LostError]
+// has the detail; if its cause is [ErrClosed], the term was not lost but given up.
 var ErrLost = errors.New("tenure: leadership lost")
 
 // Why a term ended: the causes in a [LostError], and in [context.Cause] of the
@@ -65,7 +65,7 @@ type LostError struct {
 
 func (e *LostError) Error() string {
 	s := fmt.Sprintf("tenure: leadership of %q lost (token %d): %s", e.Term.Name, e.Term.Token, reason(e.Cause))
-	if e.Err != nil && e.Err.Error() != e.Cause.Error() {
+	if e.Err != nil && e.Err.Error() != fmt.Sprint(e.Cause) {
 		s += ": " + e.Err.Error()
 	}
 	return s
@@ -80,10 +80,15 @@ func (e *LostError) Unwrap() []error {
 	return errs
 }
 
-// Reason is the short name of a cause, for logs and metric labels: "expired",
+// Reason is the short name of a cause, or of a *[LostError]'s, for logs and
+// metric labels: "expired",
 // "superseded", "cloned", "evicted", "denied", "record_gone", "disrupted",
 // "stalled", "fenced", "panicked", "closed", or "other".
 func Reason(cause error) string {
+	var lost *LostError
+	if errors.As(cause, &lost) {
+		cause = lost.Cause // not what was said beside it
+	}
 	for _, r := range reasons {
 		if errors.Is(cause, r.cause) {
 			return r.name
@@ -98,7 +103,7 @@ func reason(cause error) string {
 			return r.text
 		}
 	}
-	return cause.Error()
+	return fmt.Sprint(cause)
 }
 
 var reasons = []struct {

@@ -2,6 +2,8 @@ package tenure
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"reflect"
 	"sync"
 	"time"
@@ -22,15 +24,19 @@ type hub struct {
 	round   []seat
 }
 
+// errBatch says that a round failed as a whole: each term tries again alone.
+var errBatch = errors.New("tenure: the store client panicked in a batch of renewals")
+
 type seat struct {
 	renewal store.Renewal
+	timeout time.Duration      // how long its term waits for the request
 	answer  chan store.Renewed // takes one answer without blocking
 }
 
 // batchMax is the most renewals of one request.
 const batchMax = 1000
 
-// lingerMax is how long a round waits for others at the most.
+// lingerMax is how long a round waits for the next to join it at the most.
 const lingerMax = 10 * time.Millisecond
 
 var hubs = struct {
@@ -41,7 +47,7 @@ var hubs = struct {
 // joinHub returns the hub of s, or nil if s cannot renew in batches.
 func joinHub(s store.Store, c *campaign) *hub {
 	batch, ok := store.As[store.BatchRenewer](s)
-	if !ok || !reflect.TypeOf(s).Comparable() {
+	if !ok || !reflect.ValueOf(s).Comparable() {
 		return nil
 	}
 	hubs.Lock()
@@ -70,9 +76,10 @@ func (h *hub) leave(c *campaign) {
 }
 
 // renew renews l in the round that is open, or opens one. It blocks until the
-// answer, or until ctx ends. timeout bounds the whole round's request.
+// answer, or until ctx ends. timeout is how long the round's request may take on
+// behalf of this term.
 func (h *hub) renew(ctx context.Context, c *campaign, l store.Lease, a store.Attempt, timeout time.Duration) (store.Lease, error) {
-	s := seat{renewal: store.Renewal{Lease: l, Attempt: a}, answer: make(chan store.Renewed, 1)}
+	s := seat{renewal: store.Renewal{Lease: l, Attempt: a}, timeout: timeout, answer: make(chan store.Renewed, 1)}
 	h.mu.Lock()
 	h.round = append(h.round, s)
 	var others []*campaign
@@ -93,7 +100,7 @@ func (h *hub) renew(ctx context.Context, c *campaign, l store.Lease, a store.Att
 		if len(others) > 0 {
 			linger = min(timeout/20, lingerMax)
 		}
-		c.calls.Go(func() { h.send(linger, timeout) }) // c is in a call, so it is not over before the round is
+		c.calls.Go(func() { h.send(linger, min(10*linger, timeout/4)) }) // c is in a call, so it is not over before the round is
 	}
 	select {
 	case r := <-s.answer:
@@ -103,22 +110,40 @@ func (h *hub) renew(ctx context.Context, c *campaign, l store.Lease, a store.Att
 	}
 }
 
-// send closes the round after linger and carries it out.
-func (h *hub) send(linger, timeout time.Duration) {
-	if linger > 0 {
+// send closes the round when nobody has joined it for linger, at the latest after
+// most, and carries it out, with the time of its most patient term: one with a
+// short lease must not cut the others short.
+func (h *hub) send(linger, most time.Duration) {
+	began := time.Now()
+	for seen := 0; linger > 0 && time.Since(began) < most; {
+		n := h.seats()
+		if n == seen {
+			break
+		}
+		seen = n
 		time.Sleep(linger)
 	}
 	h.mu.Lock()
 	round := h.round
 	h.round = nil
 	h.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), timeout-linger)
+	var timeout time.Duration
+	for _, s := range round {
+		timeout = max(timeout, s.timeout)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), timeout-time.Since(began))
 	defer cancel()
 	for len(round) > 0 {
 		n := min(len(round), batchMax)
 		h.carryOut(ctx, round[:n])
 		round = round[n:]
 	}
+}
+
+func (h *hub) seats() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.round)
 }
 
 func (h *hub) carryOut(ctx context.Context, round []seat) {
@@ -133,6 +158,9 @@ func (h *hub) carryOut(ctx context.Context, round []seat) {
 		}
 		return h.batch.RenewBatch(ctx, batch), nil
 	})
+	if err != nil && len(round) > 1 {
+		err = fmt.Errorf("%w: %v", errBatch, err) // no term ends by another's panic
+	}
 	for i, s := range round {
 		switch {
 		case err != nil:

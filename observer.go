@@ -2,13 +2,16 @@ package tenure
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 )
 
 // Observer hears what happens to an elector. Observe is called from the
 // election's own loop, one event after the other: it must not block, since
-// renewals wait for it. Whether a term is valid does not depend on it.
+// renewals wait for it, and must not call [Term.Confirm], or [Term.Resign] of a
+// term of [Elector.Campaign], which wait for that loop. Whether a term is valid
+// does not depend on it. A panic of Observe is logged, and nothing else.
 type Observer interface{ Observe(Event) }
 
 // ObserverFunc makes an Observer of a function.
@@ -26,6 +29,30 @@ func Observers(all ...Observer) Observer {
 			}
 		}
 	})
+}
+
+// shielded returns what tells all of them, each whatever the others do: a panic
+// of an observer must not end the renewals under a running job.
+func shielded(log *slog.Logger, all ...Observer) func(Event) {
+	return func(e Event) {
+		for _, o := range all {
+			if o == nil {
+				continue
+			}
+			if err := caught(func() { o.Observe(e) }); err != nil {
+				_ = caught(func() { log.Error("an observer panicked", "event", fmt.Sprintf("%T", e), "error", err) })
+			}
+		}
+	}
+}
+
+// caught runs f and returns its panic, if it does.
+func caught(f func()) error {
+	_, err := guarded(func() (struct{}, error) {
+		f()
+		return struct{}{}, nil
+	})
+	return err
 }
 
 // Event is one of the types below.

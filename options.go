@@ -65,7 +65,8 @@ type Options struct {
 	// Observer hears what happens. Nil: nobody.
 	Observer Observer
 	// Logger gets a line for each thing an operator should know. Nil:
-	// [slog.Default]. Use slog.New(slog.DiscardHandler) for silence.
+	// [slog.Default], as it is when contending begins. Use
+	// slog.New(slog.DiscardHandler) for silence.
 	Logger *slog.Logger
 }
 
@@ -82,9 +83,6 @@ func (o *Options) prepare(name string, caps store.Caps) (Options, core.Config, e
 	if opts.Holder == "" {
 		opts.Holder = defaultHolder()
 	}
-	if opts.Logger == nil {
-		opts.Logger = slog.Default()
-	}
 	cfg := core.Config{
 		TTL: opts.TTL, Renew: opts.RenewEvery, Timeout: opts.RequestTimeout, StepDown: opts.StepDown, KillAfter: opts.KillAfter,
 		Margin: opts.Margin, MinHold: opts.MinHold, Rejoin: opts.Rejoin,
@@ -93,7 +91,7 @@ func (o *Options) prepare(name string, caps store.Caps) (Options, core.Config, e
 	if opts.StallAfter < 0 {
 		faults = append(faults, fmt.Errorf("StallAfter is %v: allowed is 0 (never) or more", opts.StallAfter))
 	}
-	if faults[0] == nil {
+	if store.CheckTTL(opts.TTL, caps) == nil { // all timing derives from it
 		cfg = cfg.WithDefaults(caps.Watch != store.WatchNone)
 		faults = append(faults, cfg.Validate())
 	}

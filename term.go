@@ -28,6 +28,7 @@ type Term struct {
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	over    atomic.Pointer[LostError] // set once, when the term ends
+	gone    chan struct{}             // closed then
 	right   atomic.Pointer[right]     // the last answered renewal
 	trouble atomic.Pointer[error]     // what the last renewal failed with, if it did
 	guard   *time.Timer               // ends the term even if the election's loop is stuck
@@ -35,7 +36,7 @@ type Term struct {
 	progress atomic.Int64 // when the job last reported, by the monotonic clock
 	job      bool         // a job of Run and its siblings, not a caller of Campaign
 	release  error        // why the release failed; read when the campaign is done
-	jobErr   error        // how the job ended; likewise
+	verdict  error        // what the term came to when the job ended; likewise
 }
 
 // right is what an answered request gives: a lease, and the moment its attempt
@@ -76,8 +77,9 @@ func (t *Term) Token() fence.Token {
 // renewal number as they are now. After the term's end its token is 0 and every
 // fence refuses it.
 func (t *Term) Stamp(resource string) fence.Stamp {
-	l := t.right.Load().lease
-	return fence.Stamp{Resource: resource, Token: t.Token(), TermID: string(l.TermID), Renewal: l.Renewal}
+	token := t.Token()
+	l := t.right.Load().lease // after the token: the newest renewal
+	return fence.Stamp{Resource: resource, Token: token, TermID: string(l.TermID), Renewal: l.Renewal}
 }
 
 // Info names the term.
@@ -127,6 +129,8 @@ func (t *Term) Confirm(ctx context.Context) error {
 			err = t.Err()
 		}
 		return err
+	case <-t.gone: // also when the loop is stuck
+		return t.Err()
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -156,12 +160,12 @@ func (t *Term) Revoke(evidence error) { t.end(ErrDisrupted, evidence) }
 // Inside a job it only asks: the job's context ends with cause [ErrClosed], the
 // term stays valid until the job has returned, and Resign returns nil at once.
 func (t *Term) Resign(ctx context.Context) error {
-	if !t.c.post(func() { t.c.resign(t) }) {
-		<-t.c.done
-		return t.release
-	}
-	if t.job {
+	posted := t.c.post(func() { t.c.resign(t) })
+	if t.job && posted {
 		return nil
+	}
+	if !t.job {
+		t.c.ending.Store(true) // whoever contends now waits, and is not told that somebody does
 	}
 	select {
 	case <-t.c.done:
@@ -180,11 +184,12 @@ func (t *Term) Resign(ctx context.Context) error {
 // not wait for the loop, which is told.
 func (t *Term) end(cause, said error) *LostError {
 	lost := &LostError{Term: t.Info(), Cause: cause, Err: said}
+	if !t.job {
+		t.c.ending.Store(true) // before anybody can see the end and contend anew
+	}
 	if t.over.CompareAndSwap(nil, lost) {
+		close(t.gone)
 		t.guard.Stop()
-		if !t.job {
-			t.c.ending.Store(true)
-		}
 		t.cancel(lost)
 		t.c.nudge()
 		return lost
