@@ -1,3 +1,5 @@
+//go:build linux
+
 package tenuresqlite
 
 import (
@@ -79,11 +81,47 @@ func TestB16_JobHoldsAWriteTransaction(t *testing.T) {
 	})
 }
 
+// TestB16_JobReads: the job reads for long. With a write-ahead log that is in
+// nobody's way; with a rollback journal no commit gets through, and whoever is
+// refused is told why.
+func TestB16_JobReads(t *testing.T) {
+	forEachJournal(t, func(t *testing.T, journal Journal) {
+		path := file(t)
+		s := open(t, path, &Options{Journal: journal})
+		l := acquire(t, s, claim("a", time.Minute))
+		job := start(t, "read", path)
+		job.expect("reading 1")
+		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+		defer cancel()
+		if journal == WAL {
+			ctx = context.Background()
+		}
+		next, err := s.Renew(ctx, l, attempt())
+		if journal == WAL {
+			if err != nil {
+				t.Error(err)
+			}
+			l = next
+		} else {
+			isKind(t, err, store.ErrBusy, path)
+			if want := "process " + strconv.Itoa(job.cmd.Process.Pid); !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "has been reading") {
+				t.Errorf("the error %q does not say that %s is reading", err, want)
+			}
+			if rec := get(t, s, "a"); rec.Renewal != 0 {
+				t.Errorf("what the error calls undone was done: %+v", rec)
+			}
+		}
+		job.say("end")
+		job.expect("done")
+		renewed(t, s, l)
+	})
+}
+
 // TestB16_OwnBound: without a deadline of the caller's the store has its own.
 func TestB16_OwnBound(t *testing.T) {
 	path := file(t)
+	l := acquire(t, open(t, path, nil), claim("a", time.Minute))
 	s := open(t, path, &Options{Wait: 50 * time.Millisecond})
-	l := acquire(t, s, claim("a", time.Minute))
 	job := start(t, "hold", path)
 	job.expect("holding")
 	_, err := s.Renew(context.Background(), l, attempt())
@@ -123,10 +161,25 @@ func TestB01_FileHeldByAFrozenProcess(t *testing.T) {
 			_, err := s.Renew(ctx, l, attempt())
 			renewal <- err
 		}()
+		// It waits for the file before it is cancelled.
+		eventually(t, "the renewal waits", func() bool { return len(s.writing.slot) == 1 })
+		timed, stop := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		_, err := s.Renew(timed, l, attempt())
+		stop()
+		isKind(t, err, store.ErrBusy, path)
 		cancel()
-		err := <-renewal
+		err = <-renewal
 		if !errors.Is(err, context.Canceled) || store.OutcomeUnknown(err) {
 			t.Errorf("a cancelled renewal: %v, outcome unknown: %t", err, store.OutcomeUnknown(err))
+		}
+		timed, stop = context.WithTimeout(context.Background(), 100*time.Millisecond)
+		_, err = s.Renew(timed, l, attempt())
+		stop()
+		isKind(t, err, store.ErrBusy, path)
+		for _, want := range []string{fmt.Sprintf("process %d ", job.cmd.Process.Pid), "which is stopped, has been writing"} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%q does not say %q", err, want)
+			}
 		}
 
 		// The system frees a killed process's locks.

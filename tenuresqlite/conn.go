@@ -155,6 +155,7 @@ type call struct {
 	began     time.Time
 	stage     atomic.Int32
 	busySince atomic.Int64 // nanoseconds after began; 0: the file was not busy
+	reader    atomic.Bool  // a reader's lock is in the way of the commit, not a writer's
 	after     func()       // done once the caller has its answer
 }
 

@@ -115,8 +115,12 @@ func (s *Store) explain(err error) error {
 func (s *Store) busy(c *call) error {
 	f := &failure{kind: store.ErrBusy, cause: c.ctx.Err()}
 	if since := c.busySince.Load(); since != 0 {
-		f.text = fmt.Sprintf("%s has been writing to %s for %v; use a file of its own for the lease",
-			cmp.Or(lockHolder(s.path), "another program"), s.path, time.Since(c.began.Add(time.Duration(since))).Round(time.Millisecond))
+		doing := "writing to"
+		if c.reader.Load() {
+			doing = "reading"
+		}
+		f.text = fmt.Sprintf("%s has been %s %s for %v; use a file of its own for the lease", cmp.Or(lockHolder(s.path, c.reader.Load()), "another program"),
+			doing, s.path, time.Since(c.began.Add(time.Duration(since))).Round(time.Millisecond))
 	} else {
 		f.text = fmt.Sprintf("%s did not answer within %v", s.path, time.Since(c.began).Round(time.Millisecond))
 	}

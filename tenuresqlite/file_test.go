@@ -1,3 +1,5 @@
+//go:build linux
+
 package tenuresqlite
 
 import (
@@ -66,12 +68,10 @@ func TestOpen_Paths(t *testing.T) {
 	s := open(t, at("dangling"), nil)
 	_, err := s.Acquire(t.Context(), claim("a", time.Minute))
 	isKind(t, err, store.ErrInvalid, at("dangling"))
-	if n := openFiles(t, dir); n != 0 {
-		t.Errorf("%d files are still open", n)
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
-	if left := ours(); len(left) > 0 {
-		t.Errorf("goroutines are left:\n%s", strings.Join(left, "\n\n"))
-	}
+	nothingLeft(t, dir)
 }
 
 func TestOptions(t *testing.T) {
@@ -158,6 +158,12 @@ func TestJobsFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := open(t, path, nil)
+		if _, err := s.Renew(t.Context(), store.Lease{Name: "a", TermID: "x", Token: 1, Receipt: "r"}, attempt()); !errors.Is(err, store.ErrNoRecord) {
+			t.Errorf("renewing before there are tables: %v", err)
+		}
+		if n := ask[int](t, path, "select count(*) from sqlite_master where name like 'tenure%'"); n != 0 {
+			t.Errorf("a renewal made %d tables", n)
+		}
 		acquire(t, s, claim("a", time.Minute))
 		if got := ask[string](t, path, "pragma journal_mode"); got != string(journal) {
 			t.Errorf("the journal mode became %q", got)
@@ -650,14 +656,9 @@ func TestClose(t *testing.T) {
 				t.Fatalf("a closed store says %v", err)
 			}
 		}
-		if n := openFiles(t, filepath.Dir(path)); n != 0 {
-			t.Errorf("%d files are still open", n)
-		}
-		if holder := lockHolder(path); holder != "" {
+		nothingLeft(t, filepath.Dir(path))
+		if holder := lockHolder(path, false); holder != "" {
 			t.Errorf("%s still has a lock", holder)
-		}
-		if left := ours(); len(left) > 0 {
-			t.Errorf("goroutines are left:\n%s", strings.Join(left, "\n\n"))
 		}
 		if left, err := filepath.Glob(path + "-*"); err != nil || len(left) > 0 {
 			t.Errorf("files are left: %v, %v", left, err)
@@ -730,6 +731,12 @@ func TestDiagnose(t *testing.T) {
 	}
 	execOn(t, path, "create table orders (n)")
 	if f := find(t, s, "sharing"); f.OK || !strings.Contains(f.Text, "orders") {
+		t.Errorf("%+v", f)
+	}
+	if err := os.Chmod(filepath.Dir(path), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if f := find(t, s, "file"); f.OK || !strings.Contains(f.Text, "chmod 700") {
 		t.Errorf("%+v", f)
 	}
 	if err := os.Chmod(path, 0o666); err != nil {

@@ -1,3 +1,5 @@
+//go:build linux
+
 package tenuresqlite
 
 import (
@@ -328,4 +330,19 @@ func ours() (stacks []string) {
 		}
 	}
 	return stacks
+}
+
+// nothingLeft waits until no goroutine of any store is left, and no file under
+// dir is open: those that were told to end may take a moment to.
+func nothingLeft(t testing.TB, dir string) {
+	t.Helper()
+	var left []string
+	var files int
+	for end := time.Now().Add(deadline); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		left, files = ours(), openFiles(t, dir)
+		if len(left) == 0 && files == 0 {
+			return
+		}
+	}
+	t.Errorf("%d files are still open, and goroutines are left:\n%s", files, strings.Join(left, "\n\n"))
 }

@@ -1,11 +1,13 @@
 package tenuresqlite
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -237,45 +239,62 @@ func touch(path string) error {
 	return unix.UtimesNanoAt(unix.AT_FDCWD, path, now, 0)
 }
 
-// lockHolder says which process holds a write lock on the file or its
-// shared-memory index, for people; empty if it cannot be told.
-func lockHolder(path string) string {
+// lockHolder says which process holds a lock that another's write to the file
+// must wait for, for people; empty if it cannot be told. The lock is one of a
+// reader if reader is true, otherwise that of the writer.
+func lockHolder(path string, reader bool) string {
 	locks, err := os.ReadFile("/proc/locks")
 	if err != nil {
 		return ""
 	}
-	var want []string
+	kind := "WRITE"
+	if reader {
+		kind = "READ"
+	}
+	var files []string
 	for _, p := range []string{path, path + "-shm"} {
 		var st unix.Stat_t
 		if unix.Stat(p, &st) == nil {
-			want = append(want, fmt.Sprintf("%02x:%02x:%d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino))
+			files = append(files, fmt.Sprintf("%02x:%02x:%d", unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev)), st.Ino))
 		}
 	}
 	for line := range strings.Lines(string(locks)) {
 		f := strings.Fields(line)
 		// 1: POSIX  ADVISORY  WRITE 1234 fe:00:56789 120 120
-		if len(f) != 8 || f[3] != "WRITE" {
+		if len(f) != 8 || f[3] != kind || !slices.Contains(files, f[5]) {
 			continue
 		}
-		for _, w := range want {
-			if f[5] != w {
-				continue
-			}
-			pid, err := strconv.Atoi(f[4])
-			if err != nil || pid <= 0 {
-				return ""
-			}
-			if pid == os.Getpid() {
-				return "another connection of this process"
-			}
-			comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
-			if err != nil {
-				return fmt.Sprintf("process %d", pid)
-			}
-			return fmt.Sprintf("process %d (%s)", pid, strings.TrimSpace(string(comm)))
+		pid, err := strconv.Atoi(f[4])
+		switch {
+		case err != nil || pid <= 0:
+			return "" // in another namespace
+		case pid == os.Getpid() && reader:
+			continue // a reader has a lock of its own in each process
+		case pid == os.Getpid():
+			return "another connection of this process"
 		}
+		return describe(pid)
 	}
 	return ""
+}
+
+// describe names a process, and says so if it is stopped: then it keeps its lock
+// until somebody lets it go on or kills it.
+func describe(pid int) string {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return fmt.Sprintf("process %d", pid)
+	}
+	// 1234 (name) T ..., where the name may contain anything.
+	open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
+	if open < 0 || end < open || len(stat) < end+3 {
+		return fmt.Sprintf("process %d", pid)
+	}
+	text := fmt.Sprintf("process %d (%s)", pid, stat[open+1:end])
+	if state := stat[end+2]; state == 'T' || state == 't' {
+		text += ", which is stopped,"
+	}
+	return text
 }
 
 // stamp is what changes of a file can be seen by without opening it.
@@ -336,5 +355,10 @@ func fileFacts(path string) (fileInfo, error) {
 	if err := unix.Stat(path, &st); err != nil {
 		return fileInfo{}, err
 	}
-	return fileInfo{mode: st.Mode & 0o777, uid: st.Uid, links: uint64(st.Nlink)}, nil
+	info := fileInfo{mode: st.Mode & 0o777, uid: st.Uid, links: uint64(st.Nlink)}
+	if err := unix.Stat(filepath.Dir(path), &st); err != nil {
+		return fileInfo{}, err
+	}
+	info.open = st.Mode&0o022 != 0 && st.Mode&unix.S_ISVTX == 0
+	return info, nil
 }

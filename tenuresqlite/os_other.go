@@ -21,21 +21,25 @@ func supported() error {
 
 var errNotLinux = errors.New("not Linux")
 
-func hostClock() (reading, error)           { return reading{}, errNotLinux }
-func identify(string) (fileID, error)       { return fileID{}, errNotLinux }
-func accessFault(string, bool) *failure     { return nil }
-func createFile(string) error               { return errNotLinux }
-func touch(string) error                    { return errNotLinux }
-func lockHolder(string) string              { return "" }
-func newNotifier(string) (*notifier, error) { return nil, errNotLinux }
-func creatable(string) error                { return errNotLinux }
-func fileSystem(string) (fsInfo, error)     { return fsInfo{}, errNotLinux }
-func fileFacts(string) (fileInfo, error)    { return fileInfo{}, errNotLinux }
+func hostClock() (reading, error)        { return reading{}, errNotLinux }
+func identify(string) (fileID, error)    { return fileID{}, errNotLinux }
+func accessFault(string, bool) *failure  { return nil }
+func createFile(string) error            { return errNotLinux }
+func creatable(string) error             { return errNotLinux }
+func touch(string) error                 { return errNotLinux }
+func lockHolder(string, bool) string     { return "" }
+func fileSystem(string) (fsInfo, error)  { return fsInfo{}, errNotLinux }
+func fileFacts(string) (fileInfo, error) { return fileInfo{}, errNotLinux }
 
 type stamp struct{}
 
 func stampOf(string) stamp { return stamp{} }
 
-type notifier struct{ wake chan struct{} }
+type notifier struct {
+	wake   chan struct{}
+	remote bool
+}
 
-func (n *notifier) close() {}
+func newNotifier(string) *notifier { return nil }
+func (n *notifier) run()           {}
+func (n *notifier) close()         {}

@@ -1,3 +1,5 @@
+//go:build linux
+
 package tenuresqlite
 
 import (
@@ -18,6 +20,7 @@ import (
 // roles are what this test binary does as another process.
 var roles = map[string]func(args []string) error{
 	"hold":    roleHold,
+	"read":    roleRead,
 	"spin":    roleSpin,
 	"lead":    roleLead,
 	"contend": roleContend,
@@ -62,6 +65,29 @@ func roleHold(args []string) error {
 	}
 	fmt.Println("committed")
 	bufio.NewScanner(os.Stdin).Scan()
+	return nil
+}
+
+// roleRead keeps a read transaction open until it is told to end it.
+func roleRead(args []string) error {
+	c, done, err := openRaw(args[0])
+	if err != nil {
+		return err
+	}
+	defer done()
+	var n int
+	if _, err := c.ExecContext(context.Background(), "begin"); err != nil {
+		return err
+	}
+	if err := c.QueryRowContext(context.Background(), "select count(*) from tenure_lease").Scan(&n); err != nil {
+		return err
+	}
+	fmt.Println("reading", n)
+	bufio.NewScanner(os.Stdin).Scan()
+	if _, err := c.ExecContext(context.Background(), "rollback"); err != nil {
+		return err
+	}
+	fmt.Println("done")
 	return nil
 }
 

@@ -120,6 +120,7 @@ func (c *call) commit(s *Store, cn *conn) error {
 		}
 		err := cn.exec("commit")
 		if isBusy(err) {
+			c.reader.Store(true)
 			c.stage.Store(undone)
 		}
 		return err

@@ -1,3 +1,5 @@
+//go:build linux
+
 package tenuresqlite
 
 import (
@@ -195,29 +197,28 @@ func TestWatch_Ends(t *testing.T) {
 	if _, err := s.Watch(t.Context(), "a"); !errors.Is(err, store.ErrStoreClosed) {
 		t.Errorf("watching a closed store: %v", err)
 	}
-	if left := ours(); len(left) > 0 {
-		t.Errorf("goroutines are left:\n%s", strings.Join(left, "\n\n"))
-	}
+	nothingLeft(t, filepath.Dir(path))
 }
 
 func anyOf(texts []string, sub string) bool {
 	return slices.ContainsFunc(texts, func(s string) bool { return strings.Contains(s, sub) })
 }
 
-// TestWatch_JobWrites: a job that writes to its own file all the time costs the
-// waiters nothing beyond their slow look.
-func TestWatch_JobWrites(t *testing.T) {
+// TestWatch_WhatWakes: every change of Tenure's is announced by the system, and
+// nothing else: a job that writes to its own file all the time costs the waiters
+// nothing.
+func TestWatch_WhatWakes(t *testing.T) {
 	forEachJournal(t, func(t *testing.T, journal Journal) {
 		path := file(t)
 		s := open(t, path, &Options{Journal: journal})
-		acquire(t, s, claim("a", time.Minute))
-		watch(t, s, "a")
+		l := acquire(t, s, claim("a", time.Minute))
 		n := newNotifier(path)
 		if n == nil {
 			t.Fatal("the system announces no changes")
 		}
 		go n.run()
 		defer n.close()
+
 		job := openJob(t, path, "")
 		if _, err := job.Exec("create table job (n)"); err != nil {
 			t.Fatal(err)
@@ -227,15 +228,30 @@ func TestWatch_JobWrites(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		heldBy(t, s, claim("a", time.Minute)) // changes nothing
+		get(t, s, "a")
 		select {
 		case <-n.wake:
-			t.Error("the job's writes wake the waiters")
+			t.Error("what changes no lease wakes the waiters")
 		default:
 		}
-		if err := touch(path); err != nil {
+
+		woken := func(by string) {
+			t.Helper()
+			select {
+			case <-n.wake:
+			case <-time.After(deadline):
+				t.Fatalf("%s is not announced", by)
+			}
+		}
+		l = renewed(t, s, l)
+		woken("a renewal")
+		if err := s.Release(t.Context(), l, ""); err != nil {
 			t.Fatal(err)
 		}
-		<-n.wake
+		woken("a release")
+		acquire(t, s, claim("a", time.Minute))
+		woken("a grant")
 	})
 }
 
