@@ -2,6 +2,7 @@ package fence_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -32,12 +33,137 @@ func stamps(data []byte) []fence.Stamp {
 }
 
 // history is what a resource took in, kept apart from its marks so that the
-// invariants can be judged without the rule under test.
+// invariants can be judged without the rule under test. It is a plain value; its
+// arrays are indexed by token.
 type history struct {
 	highest  fence.Token
-	owner    map[fence.Token]string
-	renewals map[fence.Token]int64               // the highest accepted of the owner
-	chains   map[string]map[fence.Token][]string // digests by lane and token, in order
+	owner    [5]string
+	renewals [5]int64     // the highest accepted of the owner
+	chains   [2][5]string // the digests, each a letter, by lane
+}
+
+// resource is what a fence keeps of the resource "r", and what it took in.
+type resource struct {
+	mark  fence.Mark
+	lanes [2]fence.LaneMark
+	history
+}
+
+func laneIndex(s fence.Stamp) int { return len(s.Lane) } // the lanes are "" and "x"
+
+// show shows a stamp to the resource, and returns an error if the answer breaks
+// an invariant.
+func (r *resource) show(s fence.Stamp) error {
+	m, l := r.mark, r.lanes[laneIndex(s)]
+	next, lane, replayed := m, l, false
+	var err error
+	if s.Chained() {
+		next, lane, replayed, err = fence.CheckChain(m, l, s)
+	} else {
+		next, err = m.Check(s)
+	}
+	if err != nil {
+		if next != m || lane != l || replayed {
+			return fmt.Errorf("refused %+v but changed %+v, %+v to %+v, %+v (replayed %v): %w", s, m, l, next, lane, replayed, err)
+		}
+		isRefusal := errors.Is(err, fence.ErrStale) || errors.Is(err, fence.ErrForked) || errors.Is(err, fence.ErrGap)
+		if invalid := s.Validate() != nil; invalid != errors.Is(err, fence.ErrInvalid) || invalid == isRefusal || isRefusal != fence.Refused(err) {
+			return fmt.Errorf("%+v got an error of the wrong kind: %w", s, err)
+		}
+		if !r.against(s) {
+			return fmt.Errorf("refused %+v on %+v, %+v, which nothing speaks against: %w", s, m, l, err)
+		}
+		return nil
+	}
+	if err := r.accept(s, replayed); err != nil {
+		return err
+	}
+	if next.Token != r.highest || next.TermID != r.owner[r.highest] {
+		return fmt.Errorf("the mark is %+v after %+v, highest accepted is %d of %q", next, s, r.highest, r.owner[r.highest])
+	}
+	r.mark = next
+	r.lanes[laneIndex(s)] = lane
+	return nil
+}
+
+// accept notes an accepted stamp, and returns an error if it should not have been.
+func (h *history) accept(s fence.Stamp, replayed bool) error {
+	if s.Token < h.highest {
+		return fmt.Errorf("accepted token %d after %d", s.Token, h.highest)
+	}
+	h.highest = s.Token
+	if s.TermID != "" {
+		if owner := h.owner[s.Token]; owner != "" && owner != s.TermID {
+			return fmt.Errorf("accepted terms %q and %q under token %d", owner, s.TermID, s.Token)
+		}
+		h.owner[s.Token] = s.TermID
+		if s.Renewal < h.renewals[s.Token]-1 {
+			return fmt.Errorf("accepted renewal %d after %d", s.Renewal, h.renewals[s.Token])
+		}
+		h.renewals[s.Token] = max(h.renewals[s.Token], s.Renewal)
+	}
+	if !s.Chained() {
+		return nil
+	}
+	chain := &h.chains[laneIndex(s)][s.Token]
+	switch n := int64(len(*chain)); {
+	case replayed && s.Position == n && (*chain)[n-1:] == s.Digest:
+	case !replayed && s.Position == n+1:
+		*chain += s.Digest
+	default:
+		return fmt.Errorf("accepted position %d (%s, replayed %v) of a lane that has %q", s.Position, s.Digest, replayed, *chain)
+	}
+	return nil
+}
+
+// against reports whether anything speaks against accepting s.
+func (h *history) against(s fence.Stamp) bool {
+	if s.Validate() != nil || s.Token < h.highest {
+		return true
+	}
+	if s.TermID != "" && h.owner[s.Token] != "" && (h.owner[s.Token] != s.TermID || s.Renewal < h.renewals[s.Token]-1) {
+		return true
+	}
+	if !s.Chained() {
+		return false
+	}
+	chain := h.chains[laneIndex(s)][s.Token]
+	n := int64(len(chain))
+	return s.Position != n+1 && !(s.Position == n && n > 0 && chain[n-1:] == s.Digest)
+}
+
+// Every sequence of stamps in a small space, of any length: two tokens, two terms
+// or none, three renewal numbers, and chains of up to three writes by two copies.
+func TestEverySequence(t *testing.T) {
+	var all []fence.Stamp
+	for _, token := range []fence.Token{1, 2} {
+		for _, term := range []string{"", "a", "b"} {
+			for renewal := range int64(3) {
+				s := fence.Stamp{Resource: "r", Token: token, TermID: term, Renewal: renewal}
+				all = append(all, s)
+				for s.Position = 1; s.Position <= 3; s.Position++ {
+					for _, s.Digest = range []string{"d", "e"} {
+						all = append(all, s)
+					}
+				}
+			}
+		}
+	}
+	states := []resource{{}}
+	seen := map[resource]bool{{}: true}
+	for i := 0; i < len(states); i++ {
+		for _, s := range all {
+			r := states[i]
+			if err := r.show(s); err != nil {
+				t.Fatalf("after %+v: %v", states[i].history, err)
+			}
+			if !seen[r] {
+				seen[r] = true
+				states = append(states, r)
+			}
+		}
+	}
+	t.Logf("%d states, %d stamps shown to each", len(states), len(all))
 }
 
 // FuzzRule sends any sequence of stamps to one resource.
@@ -47,92 +173,13 @@ func FuzzRule(f *testing.F) {
 	f.Add([]byte{6, 5, 0, 6, 4, 0, 6, 3, 0, 11, 5, 0, 1, 0, 0, 6, 5, 0}) // renewals, a fork by term id, the token alone
 	f.Add([]byte{7, 6, 2, 6, 6, 2, 8, 6, 2, 7, 12, 2, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var m fence.Mark
-		lanes := map[string]fence.LaneMark{}
-		h := history{owner: map[fence.Token]string{}, renewals: map[fence.Token]int64{}, chains: map[string]map[fence.Token][]string{}}
-
+		var r resource
 		for i, s := range stamps(data) {
-			l := lanes[s.Lane]
-			next, lane, replayed := m, l, false
-			var err error
-			if s.Chained() {
-				next, lane, replayed, err = fence.CheckChain(m, l, s)
-			} else {
-				next, err = m.Check(s)
-			}
-			if err != nil {
-				if next != m || lane != l || replayed {
-					t.Fatalf("step %d: refused %+v but changed %+v, %+v to %+v, %+v (replayed %v): %v", i, s, m, l, next, lane, replayed, err)
-				}
-				isRefusal := errors.Is(err, fence.ErrStale) || errors.Is(err, fence.ErrForked) || errors.Is(err, fence.ErrGap)
-				if invalid := s.Validate() != nil; invalid != errors.Is(err, fence.ErrInvalid) || invalid == isRefusal || isRefusal != fence.Refused(err) {
-					t.Fatalf("step %d: %+v got an error of the wrong kind: %v", i, s, err)
-				}
-				if h.wrongly(m, s, err) {
-					t.Fatalf("step %d: refused %+v on %+v, %+v, which nothing speaks against: %v", i, s, m, l, err)
-				}
-				continue
-			}
-			h.accept(t, i, s, replayed)
-			if next.Token != h.highest || next.TermID != h.owner[h.highest] {
-				t.Fatalf("step %d: the mark is %+v after %+v, highest accepted is %d of %q", i, next, s, h.highest, h.owner[h.highest])
-			}
-			m = next
-			if s.Chained() {
-				lanes[s.Lane] = lane
+			if err := r.show(s); err != nil {
+				t.Fatalf("step %d: %v", i, err)
 			}
 		}
 	})
-}
-
-// accept notes an accepted stamp, and fails if it should not have been.
-func (h *history) accept(t *testing.T, i int, s fence.Stamp, replayed bool) {
-	if s.Token < h.highest {
-		t.Fatalf("step %d: accepted token %d after %d", i, s.Token, h.highest)
-	}
-	h.highest = s.Token
-	if s.TermID != "" {
-		if owner := h.owner[s.Token]; owner != "" && owner != s.TermID {
-			t.Fatalf("step %d: accepted terms %q and %q under token %d", i, owner, s.TermID, s.Token)
-		}
-		h.owner[s.Token] = s.TermID
-		if s.Renewal < h.renewals[s.Token]-1 {
-			t.Fatalf("step %d: accepted renewal %d after %d", i, s.Renewal, h.renewals[s.Token])
-		}
-		h.renewals[s.Token] = max(h.renewals[s.Token], s.Renewal)
-	}
-	if !s.Chained() {
-		return
-	}
-	if h.chains[s.Lane] == nil {
-		h.chains[s.Lane] = map[fence.Token][]string{}
-	}
-	chain := h.chains[s.Lane][s.Token]
-	switch n := int64(len(chain)); {
-	case replayed && s.Position == n && chain[n-1] == s.Digest:
-	case !replayed && s.Position == n+1:
-		h.chains[s.Lane][s.Token] = append(chain, s.Digest)
-	default:
-		t.Fatalf("step %d: accepted position %d (%s, replayed %v) of a lane that has %v", i, s.Position, s.Digest, replayed, chain)
-	}
-}
-
-// wrongly reports whether the history gives no ground for refusing s.
-func (h *history) wrongly(m fence.Mark, s fence.Stamp, err error) bool {
-	if s.Validate() != nil || s.Token < h.highest {
-		return false
-	}
-	if s.TermID != "" && s.Token == m.Token && h.owner[s.Token] != "" {
-		if h.owner[s.Token] != s.TermID || s.Renewal < h.renewals[s.Token]-1 {
-			return false
-		}
-	}
-	if !s.Chained() {
-		return true
-	}
-	chain := h.chains[s.Lane][s.Token]
-	n := int64(len(chain))
-	return s.Position == n+1 || (s.Position == n && n > 0 && chain[n-1] == s.Digest)
 }
 
 // FuzzTwins sends the writes of two copies of one leader, in any order, to one
