@@ -74,7 +74,7 @@ type State struct {
 	RetryAt time.Duration // when to send again, by Mono
 	Flying  bool          // a call is out whose end the shell has not reported
 	Unsure  bool          // an earlier try may have been carried out
-	Hinted  bool          // Acquiring: a sign of a vacancy came after the request was sent
+	Hinted  bool          // Acquiring: a sign of a vacancy came since the attempt was drawn
 	Until   time.Duration // GivingBack, Releasing: when to give up, by Mono
 
 	// The term.
@@ -297,7 +297,7 @@ func (m *machine) drawn(a store.Attempt) {
 		return // lost meanwhile; the attempt was never sent
 	}
 	// RetryAt lies in the past, so the tick that follows sends it.
-	m.Pending, m.DrawnAt, m.RetryAt, m.Fails, m.Flying, m.Unsure = a, m.now, m.now.Mono, 0, false, false
+	m.Pending, m.DrawnAt, m.RetryAt, m.Fails, m.Flying, m.Unsure, m.Hinted = a, m.now, m.now.Mono, 0, false, false, false
 }
 
 // send sends a request, or sends it again. Without a reply in time it is sent
@@ -305,7 +305,7 @@ func (m *machine) drawn(a store.Attempt) {
 func (m *machine) send(a Action) {
 	m.RetryAt, m.Flying = m.now.Mono+m.Cfg.Timeout, true
 	if m.Phase == Acquiring {
-		m.AskedAt, m.Hinted = m.now.Mono, false
+		m.AskedAt = m.now.Mono
 	}
 	m.do(a)
 }
