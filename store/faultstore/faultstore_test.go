@@ -159,8 +159,12 @@ func TestDelay(t *testing.T) {
 		if took := time.Since(began); took != 4*time.Second {
 			t.Errorf("the call took %v", took)
 		}
+		began = time.Now()
 		_, err := f.Renew(within(t, time.Second), l, "r2")
 		wantErr(t, err, context.DeadlineExceeded)
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("the call whose context ended after a second took %v", took)
+		}
 		wantRenewals(t, mem, "a", 1)
 	})
 }
@@ -492,6 +496,11 @@ func TestHintsAreLost(t *testing.T) {
 		if !hinted() {
 			t.Error("the hint after it was lost too")
 		}
+		f.Add(faultstore.Rule{Fault: faultstore.Fail(nil)})
+		l, _ = mem.Renew(ctx, l, "r2b")
+		if !hinted() {
+			t.Error("a rule for every operation lost a hint, which is none")
+		}
 		f.Cut()
 		l, _ = mem.Renew(ctx, l, "r3")
 		if hinted() {
@@ -507,6 +516,73 @@ func TestHintsAreLost(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		if _, open := <-hints; open {
+			t.Error("the watch outlived its context")
+		}
+	})
+}
+
+// TestHintsNobodyReads: only the newest is kept, and nothing waits for a reader;
+// the bubble finds whatever does.
+func TestHintsNobodyReads(t *testing.T) {
+	bubble(t, func(t *testing.T, f *faultstore.Store, mem *memstore.Store) {
+		w, _ := store.As[store.Watcher](f)
+		ctx, cancel := context.WithCancel(t.Context())
+		hints, err := w.Watch(ctx, "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := grant(t, mem, "a")
+		synctest.Wait()
+		if err := mem.Release(ctx, l, ""); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if h := <-hints; h.Kind != store.HintVacant {
+			t.Errorf("the newest hint was lost, there is %+v", h)
+		}
+		for i := range 3 {
+			l, err := mem.Acquire(ctx, claim("a", store.Attempt(fmt.Sprintf("c%d", i))))
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			mem.Release(ctx, l, "")
+			synctest.Wait()
+		}
+		cancel()
+	})
+}
+
+// watched remembers the channel that a watch was given.
+type watched struct {
+	*memstore.Store
+	hints <-chan store.Hint
+}
+
+func (s *watched) Watch(ctx context.Context, name string) (<-chan store.Hint, error) {
+	hints, err := s.Store.Watch(ctx, name)
+	s.hints = hints
+	return hints, err
+}
+
+// TestWatchWithALostReply ends with its context all the same.
+func TestWatchWithALostReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &watched{Store: memstore.New(nil)}
+		f := faultstore.New(inner)
+		f.Add(faultstore.Rule{Op: faultstore.Watch, Fault: faultstore.LoseReply()})
+		w, _ := store.As[store.Watcher](f)
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err := w.Watch(ctx, "a")
+		wantErr(t, err, faultstore.ErrReplyLost)
+		cancel()
+		synctest.Wait()
+		select {
+		case _, open := <-inner.hints:
+			if open {
+				t.Error("a hint without a cause")
+			}
+		default:
 			t.Error("the watch outlived its context")
 		}
 	})

@@ -377,6 +377,19 @@ func TestHistoryIsBounded(t *testing.T) {
 	})
 }
 
+// TestCancelledIsUndone: this store looks at the context first, so it can say
+// that nothing was carried out.
+func TestCancelledIsUndone(t *testing.T) {
+	s := memstore.New(nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := s.Acquire(ctx, claim("a", "c1"))
+	wantErr(t, err, context.Canceled)
+	if store.OutcomeUnknown(err) {
+		t.Error("the outcome is called unknown")
+	}
+}
+
 // TestRefusalsKeepTheRow: proof of a twin is a refusal and a change at once.
 func TestRefusalsKeepTheRow(t *testing.T) {
 	s := memstore.New(nil)
