@@ -220,8 +220,7 @@ func (c *campaign) act(a core.Action) {
 		c.tried = a.Attempt
 		c.call(core.OpRenew, a.Attempt, func(ctx context.Context) (store.Lease, error) {
 			if c.hub != nil && !again {
-				// Less again, so that what the store says of a time-out gets here.
-				return c.hub.renew(ctx, c, a.Lease, a.Attempt, c.cfg.Timeout*3/4)
+				return c.hub.renew(ctx, c, a.Lease, a.Attempt)
 			}
 			return c.store.Renew(ctx, a.Lease, a.Attempt)
 		})

@@ -36,6 +36,7 @@ func mustElector(t *testing.T, s store.Store, name string, set func(*Options)) *
 	if err != nil {
 		t.Fatal(err)
 	}
+	e.clock = bubbleClock{}
 	return e
 }
 

@@ -21,17 +21,27 @@ type hub struct {
 
 	mu      sync.Mutex
 	members map[*campaign]struct{}
-	round   []seat
+	open    *round // takes seats; nil: the next one opens it
+}
+
+// round is one shared request. It ends when nobody waits for it any more: a term
+// with a short lease does not cut it short for the others, and nothing of it
+// outlives them.
+type round struct {
+	ctx     context.Context
+	cancel  context.CancelFunc
+	seats   []seat
+	waiting int
+}
+
+type seat struct {
+	renewal store.Renewal
+	until   time.Time          // when the request has taken too long for its term
+	answer  chan store.Renewed // takes one answer without blocking
 }
 
 // errBatch says that a round failed as a whole: each term tries again alone.
 var errBatch = errors.New("tenure: the store client panicked in a batch of renewals")
-
-type seat struct {
-	renewal store.Renewal
-	timeout time.Duration      // how long its term waits for the request
-	answer  chan store.Renewed // takes one answer without blocking
-}
 
 // batchMax is the most renewals of one request.
 const batchMax = 1000
@@ -76,79 +86,92 @@ func (h *hub) leave(c *campaign) {
 }
 
 // renew renews l in the round that is open, or opens one. It blocks until the
-// answer, or until ctx ends. timeout is how long the round's request may take on
-// behalf of this term.
-func (h *hub) renew(ctx context.Context, c *campaign, l store.Lease, a store.Attempt, timeout time.Duration) (store.Lease, error) {
-	s := seat{renewal: store.Renewal{Lease: l, Attempt: a}, timeout: timeout, answer: make(chan store.Renewed, 1)}
-	h.mu.Lock()
-	h.round = append(h.round, s)
-	var others []*campaign
-	if len(h.round) == 1 && len(h.members) > 1 {
-		for m := range h.members {
-			if m != c {
-				others = append(others, m)
-			}
-		}
-	}
-	first := len(h.round) == 1
-	h.mu.Unlock()
-	if first {
-		for _, m := range others {
-			m.postRound()
-		}
-		linger := time.Duration(0)
-		if len(others) > 0 {
-			linger = min(timeout/20, lingerMax)
-		}
-		c.calls.Go(func() { h.send(linger, min(10*linger, timeout/4)) }) // c is in a call, so it is not over before the round is
+// answer, or until ctx ends.
+func (h *hub) renew(ctx context.Context, c *campaign, l store.Lease, a store.Attempt) (store.Lease, error) {
+	s := seat{renewal: store.Renewal{Lease: l, Attempt: a}, answer: make(chan store.Renewed, 1)}
+	// A little earlier than ctx ends, so that what the store says of a time-out gets
+	// here.
+	s.until = time.Now().Add(c.cfg.Timeout * 3 / 4)
+	r, others := h.join(c, s)
+	for _, m := range others {
+		m.postRound()
 	}
 	select {
-	case r := <-s.answer:
-		return r.Lease, r.Err
+	case answer := <-s.answer:
+		return answer.Lease, answer.Err
 	case <-ctx.Done():
+		h.giveUp(r)
 		return store.Lease{}, context.Cause(ctx)
 	}
 }
 
-// send closes the round when nobody has joined it for linger, at the latest after
-// most, and carries it out, with the time of its most patient term: one with a
-// short lease must not cut the others short.
-func (h *hub) send(linger, most time.Duration) {
-	began := time.Now()
-	for seen := 0; linger > 0 && time.Since(began) < most; {
-		n := h.seats()
-		if n == seen {
-			break
+// join takes a seat in the open round. If it opens one, others are whom to tell.
+func (h *hub) join(c *campaign, s seat) (r *round, others []*campaign) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.open == nil {
+		r = new(round)
+		r.ctx, r.cancel = context.WithCancel(context.Background())
+		h.open = r
+		linger := time.Duration(0)
+		for m := range h.members {
+			if m != c {
+				others = append(others, m)
+				linger = min(c.cfg.Timeout/20, lingerMax)
+			}
 		}
-		seen = n
+		c.calls.Go(func() { h.send(r, linger) }) // c is in a call, so it is not over before that
+	}
+	r = h.open
+	r.seats = append(r.seats, s)
+	r.waiting++
+	return r, others
+}
+
+// giveUp leaves a round without an answer.
+func (h *hub) giveUp(r *round) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r.waiting--
+	if r.waiting > 0 {
+		return
+	}
+	r.cancel()
+	if h.open == r {
+		h.open = nil
+	}
+}
+
+// send closes the round after linger and carries it out.
+func (h *hub) send(r *round, linger time.Duration) {
+	defer r.cancel()
+	if linger > 0 {
 		time.Sleep(linger)
 	}
 	h.mu.Lock()
-	round := h.round
-	h.round = nil
+	if h.open == r {
+		h.open = nil
+	}
+	seats := r.seats
 	h.mu.Unlock()
-	var timeout time.Duration
-	for _, s := range round {
-		timeout = max(timeout, s.timeout)
+	var until time.Time
+	for _, s := range seats {
+		if s.until.After(until) {
+			until = s.until
+		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), timeout-time.Since(began))
+	ctx, cancel := context.WithDeadline(r.ctx, until)
 	defer cancel()
-	for len(round) > 0 {
-		n := min(len(round), batchMax)
-		h.carryOut(ctx, round[:n])
-		round = round[n:]
+	for len(seats) > 0 && ctx.Err() == nil {
+		n := min(len(seats), batchMax)
+		h.carryOut(ctx, seats[:n])
+		seats = seats[n:]
 	}
 }
 
-func (h *hub) seats() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.round)
-}
-
-func (h *hub) carryOut(ctx context.Context, round []seat) {
-	batch := make([]store.Renewal, len(round))
-	for i, s := range round {
+func (h *hub) carryOut(ctx context.Context, seats []seat) {
+	batch := make([]store.Renewal, len(seats))
+	for i, s := range seats {
 		batch[i] = s.renewal
 	}
 	answers, err := guarded(func() ([]store.Renewed, error) {
@@ -158,10 +181,10 @@ func (h *hub) carryOut(ctx context.Context, round []seat) {
 		}
 		return h.batch.RenewBatch(ctx, batch), nil
 	})
-	if err != nil && len(round) > 1 {
+	if err != nil && len(seats) > 1 {
 		err = fmt.Errorf("%w: %v", errBatch, err) // no term ends by another's panic
 	}
-	for i, s := range round {
+	for i, s := range seats {
 		switch {
 		case err != nil:
 			s.answer <- store.Renewed{Err: err}
