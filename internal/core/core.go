@@ -15,6 +15,7 @@
 package core
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -76,6 +77,7 @@ type State struct {
 	Unsure  bool          // an earlier try may have been carried out
 	Hinted  bool          // Acquiring: a sign of a vacancy came since the attempt was drawn
 	Until   time.Duration // GivingBack, Releasing: when to give up, by Mono
+	Shared  store.Attempt // dropped, since a copy of this process may lead by it
 
 	// The term.
 	Lease    store.Lease
@@ -205,9 +207,7 @@ func (m *machine) on(ev Event) {
 	case Stop:
 		m.stop()
 	case Revoke:
-		if m.Alive() {
-			m.lose(ev.Cause, ev.Err)
-		}
+		m.revoke(ev)
 	}
 }
 
@@ -320,7 +320,7 @@ func (m *machine) retryLater() {
 }
 
 func (m *machine) reply(r Reply) {
-	if r.Op == OpAcquire && r.Err == nil && r.Attempt != m.Lease.TermID && (r.Attempt != m.Pending || m.Phase != Acquiring) {
+	if r.Op == OpAcquire && r.Err == nil && r.Attempt != m.Lease.TermID && r.Attempt != m.Shared && (r.Attempt != m.Pending || m.Phase != Acquiring) {
 		m.do(Abandon{Attempt: r.Attempt}) // granted after it was given up
 		return
 	}
@@ -549,6 +549,23 @@ func (m *machine) jobDone() {
 		m.settle()
 	case m.Phase == Leading:
 		m.Phase = Draining // tickTerm releases, at once or after the minimum hold
+	}
+}
+
+// revoke ends a term for a reason the store does not know. Proof of a disruption
+// drops an attempt too: a copy may share it. It is not given back, since that
+// would free the lease under a copy that leads by it.
+func (m *machine) revoke(r Revoke) {
+	switch {
+	case m.Alive():
+		m.lose(r.Cause, r.Err)
+	case !errors.Is(r.Cause, ErrDisrupted):
+	case m.Phase == Acquiring:
+		m.Shared = cmp.Or(m.Pending, m.Shared)
+		m.rest(0)
+	case m.Phase == GivingBack:
+		m.Shared = m.Pending
+		m.rest(m.Cfg.Rejoin)
 	}
 }
 

@@ -39,7 +39,8 @@ type (
 	Yield struct{}
 	// Stop asks to give up the term once its job has returned, and for good.
 	Stop struct{}
-	// Revoke ends the term at once, for a reason the store does not know.
+	// Revoke ends the term at once, for a reason the store does not know. With
+	// ErrDisrupted it also drops an attempt to acquire one.
 	Revoke struct{ Cause, Err error }
 )
 
