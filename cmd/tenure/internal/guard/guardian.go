@@ -33,7 +33,7 @@ type guardian struct {
 	command []string
 	file    string
 	tty     bool // hand the terminal to the command
-	reports *os.File
+	reports int  // file descriptor
 
 	limits    limits
 	limited   bool // limits have been received
@@ -135,7 +135,7 @@ func newGuardian(args []string) (*guardian, *os.File, error) {
 		file:      args[4],
 		tty:       args[3] == "tty",
 		killAfter: time.Duration(killAfter),
-		reports:   os.NewFile(uintptr(reports), "reports"),
+		reports:   reports,
 	}, os.NewFile(uintptr(orders), "orders"), nil
 }
 
@@ -181,8 +181,7 @@ func readLines(f *os.File) <-chan string {
 // guardian up: what does not fit into the pipe is lost.
 func (g *guardian) report(format string, args ...any) {
 	text := strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", " ")
-	g.reports.SetWriteDeadline(time.Now().Add(time.Millisecond))
-	g.reports.WriteString(text + "\n")
+	tryWrite(g.reports, text+"\n")
 }
 
 // obey carries out one order. done: there is nothing left to do.
@@ -220,7 +219,7 @@ func (g *guardian) obey(line string) (done bool, err error) {
 // start starts the command, unless its time is over before it began.
 func (g *guardian) start() (done bool) {
 	if !g.limited || g.stopping || g.limits.stepDown.Passed(Now()) {
-		g.report("%s %d the term was over before the command could be started", reportFailed, CodeTooLate)
+		g.report("%s %d %s", reportFailed, errTooLate.Code, errTooLate.Text)
 		return true
 	}
 	attr := &syscall.ProcAttr{

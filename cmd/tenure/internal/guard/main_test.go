@@ -2,6 +2,7 @@ package guard
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -29,19 +30,23 @@ func TestMain(m *testing.M) {
 			wrapperMain(os.Args[2])
 		case "__job":
 			jobMain(os.Args[2:])
+		case "__leaks":
+			leaksMain()
 		}
 	}
 	os.Exit(m.Run())
 }
 
-// wrapperConfig is what a test asks its wrapper to do.
+// wrapperConfig is what a test asks its wrapper to do. The limits are an hour
+// away until the file "arm" exists, so that however long it takes for a job to
+// be set up, it lives until the test lets its time run.
 type wrapperConfig struct {
 	Command   []string
-	StepDown  time.Duration // from the start of the wrapper
+	First     time.Duration // the first limits instead of an hour
+	StepDown  time.Duration // from the arming
 	Kill      time.Duration
 	KillAfter time.Duration
-	Renew     time.Duration // move the limits on every so often; 0: never
-	Term      bool          // stop the job at TERM, as `tenure run` does
+	Term      bool // stop the job at TERM, as `tenure run` does
 }
 
 // wrapperMain is the wrapper's part. It tells what happens as lines to file 3,
@@ -57,7 +62,7 @@ func wrapperMain(config string) {
 	if err := json.Unmarshal([]byte(config), &c); err != nil {
 		fail(err)
 	}
-	begin := Now()
+	first := Now().Add(cmp.Or(c.First, time.Hour))
 	signals := CatchSignals()
 	reaper, err := NewReaper()
 	if err != nil {
@@ -65,7 +70,7 @@ func wrapperMain(config string) {
 	}
 	p, err := Start(reaper, Config{
 		Command: c.Command, Env: os.Environ(), KillAfter: c.KillAfter,
-		StepDown: begin.Add(c.StepDown), Kill: begin.Add(c.Kill),
+		StepDown: first, Kill: first,
 		Signals: signals, Log: slog.New(slog.NewTextHandler(events, nil)),
 	})
 	if err != nil {
@@ -73,10 +78,7 @@ func wrapperMain(config string) {
 		os.Exit(98)
 	}
 	fmt.Fprintf(events, "started %d %d\n", p.PID(), p.guardian)
-	renew := make(<-chan time.Time)
-	if c.Renew > 0 {
-		renew = time.Tick(c.Renew)
-	}
+	tick := time.Tick(10 * time.Millisecond)
 	exited := p.Exited()
 	for {
 		select {
@@ -86,8 +88,12 @@ func wrapperMain(config string) {
 			} else {
 				p.Signal(s.(syscall.Signal))
 			}
-		case <-renew:
-			p.SetLimits(Now().Add(c.StepDown), Now().Add(c.Kill))
+		case <-tick:
+			if _, err := os.Stat("arm"); err == nil {
+				tick = nil
+				p.SetLimits(Now().Add(c.StepDown), Now().Add(c.Kill))
+				fmt.Fprintln(events, "armed")
+			}
 		case <-exited:
 			exited = nil
 			fmt.Fprintf(events, "exited %d\n", p.ExitCode())
@@ -191,7 +197,7 @@ func journal(file string) {
 	}
 	for {
 		fmt.Fprintf(f, "%d\n", Now().Boot)
-		time.Sleep(5 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond)
 	}
 }
 
@@ -223,11 +229,12 @@ func job(words ...string) []string { return append([]string{"/proc/self/exe", "_
 // run is a wrapper under test.
 type run struct {
 	t      *testing.T
-	begin  Instant
 	cmd    *exec.Cmd
 	events chan string
+	log    []string      // lines of the log that came between the events
 	alive  chan struct{} // closed when the wrapper and everything below it is dead
 	dir    string
+	id     string // a line in the environment of all its processes
 
 	pid, guardian int
 }
@@ -235,9 +242,6 @@ type run struct {
 // start starts a wrapper that runs command; setup may change how.
 func start(t *testing.T, c wrapperConfig, setup ...func(*exec.Cmd)) *run {
 	t.Helper()
-	if c.Kill == 0 {
-		c.StepDown, c.Kill = time.Hour, time.Hour
-	}
 	config, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
@@ -245,8 +249,8 @@ func start(t *testing.T, c wrapperConfig, setup ...func(*exec.Cmd)) *run {
 	r := &run{t: t, events: make(chan string, 100), alive: make(chan struct{}), dir: t.TempDir()}
 	r.cmd = exec.Command("/proc/self/exe", "__wrapper", string(config))
 	r.cmd.Dir = r.dir
-	id := fmt.Sprintf("GUARD_TEST_ID=%d.%d", os.Getpid(), time.Now().UnixNano())
-	r.cmd.Env = append(os.Environ(), id)
+	r.id = fmt.Sprintf("GUARD_TEST_ID=%d.%d", os.Getpid(), time.Now().UnixNano())
+	r.cmd.Env = append(os.Environ(), r.id)
 	events, eventsWrite := pipe(t)
 	// Every process below the wrapper inherits the writing end of this one.
 	alive, aliveWrite := pipe(t)
@@ -255,7 +259,6 @@ func start(t *testing.T, c wrapperConfig, setup ...func(*exec.Cmd)) *run {
 	for _, f := range setup {
 		f(r.cmd)
 	}
-	r.begin = Now()
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +275,9 @@ func start(t *testing.T, c wrapperConfig, setup ...func(*exec.Cmd)) *run {
 		io.Copy(io.Discard, alive)
 	}()
 	t.Cleanup(func() {
-		killByEnv(id)
+		for _, pid := range byEnv(r.id) {
+			unix.Kill(pid, unix.SIGKILL) // what a failing test left behind
+		}
 		r.cmd.Wait()
 	})
 	return r
@@ -288,39 +293,63 @@ func pipe(t *testing.T) (*os.File, *os.File) {
 	return r, w
 }
 
-// killByEnv kills every process whose environment has the line: what a failing
-// test left behind.
-func killByEnv(line string) {
+// byEnv returns the pids of every process whose environment has the line.
+func byEnv(line string) (pids []int) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
 		env, err := os.ReadFile("/proc/" + e.Name() + "/environ")
 		if err == nil && strings.Contains(string(env), line) {
 			if pid, err := strconv.Atoi(e.Name()); err == nil && pid != os.Getpid() {
-				unix.Kill(pid, unix.SIGKILL)
+				pids = append(pids, pid)
 			}
 		}
 	}
+	return pids
+}
+
+// processes describes the processes of the run, for a failing test.
+func (r *run) processes() string {
+	var b strings.Builder
+	for _, pid := range byEnv(r.id) {
+		args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		fmt.Fprintf(&b, "%d %s\n", pid, strings.ReplaceAll(string(args), "\x00", " "))
+		for line := range strings.Lines(string(status)) {
+			for _, want := range []string{"State:", "PPid:", "SigPnd:", "ShdPnd:", "SigBlk:", "SigIgn:", "SigCgt:"} {
+				if strings.HasPrefix(line, want) {
+					fmt.Fprintf(&b, "  %s", line)
+				}
+			}
+		}
+	}
+	return b.String()
 }
 
 // patience is how long a test waits for what another process must do.
 const patience = 60 * time.Second
 
-// expect waits for the next event, which must begin with prefix.
+// expect waits for the next event that is no line of the log, which must begin
+// with prefix.
 func (r *run) expect(prefix string) string {
 	r.t.Helper()
-	select {
-	case e, ok := <-r.events:
-		if !ok {
-			r.t.Fatalf("the wrapper ended, want event %q", prefix)
+	limit := time.After(patience)
+	for {
+		select {
+		case e, ok := <-r.events:
+			switch {
+			case !ok:
+				r.t.Fatalf("the wrapper ended, want event %q; log: %q", prefix, r.log)
+			case strings.HasPrefix(e, "time="):
+				r.log = append(r.log, e)
+				continue
+			case !strings.HasPrefix(e, prefix):
+				r.t.Fatalf("event %q, want %q; log: %q", e, prefix, r.log)
+			}
+			return e
+		case <-limit:
+			r.t.Fatalf("no event, want %q; log: %q", prefix, r.log)
 		}
-		if !strings.HasPrefix(e, prefix) {
-			r.t.Fatalf("event %q, want %q", e, prefix)
-		}
-		return e
-	case <-time.After(patience):
-		r.t.Fatalf("no event, want %q", prefix)
 	}
-	return ""
 }
 
 func (r *run) started() *run {
@@ -331,13 +360,24 @@ func (r *run) started() *run {
 	return r
 }
 
+// arm lets the job's time run, and returns a moment before that.
+func (r *run) arm() Instant {
+	r.t.Helper()
+	before := Now()
+	if err := os.WriteFile(r.path("arm"), nil, 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	r.expect("armed")
+	return before
+}
+
 // dead waits until no process of the run is left.
 func (r *run) dead() {
 	r.t.Helper()
 	select {
 	case <-r.alive:
 	case <-time.After(patience):
-		r.t.Fatal("processes of the job are still alive")
+		r.t.Fatalf("still alive:\n%s", r.processes())
 	}
 }
 

@@ -2,7 +2,6 @@ package guard
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -40,11 +39,13 @@ type Proc struct {
 	started chan error
 
 	mu     sync.Mutex
-	orders *os.File
+	orders int // file descriptor; -1 when closed
 	limits limits
+	latest Instant // when everything must be gone because of a stop; zero: no stop
 	status unix.WaitStatus
 	killed bool // the guardian ended before the job did
 
+	moved    chan struct{} // one slot: limits or latest have changed
 	exited   chan struct{}
 	exitOnce sync.Once
 	gone     chan struct{}
@@ -60,12 +61,16 @@ func Start(r *Reaper, cfg Config) (*Proc, error) {
 	if err != nil {
 		return nil, err
 	}
+	if cfg.StepDown.Passed(Now()) {
+		return nil, errTooLate
+	}
 	p := &Proc{
 		cfg:     cfg,
 		reaper:  r,
 		tty:     newTerminal(),
 		limits:  limits{cfg.StepDown, cfg.Kill},
 		started: make(chan error, 1),
+		moved:   make(chan struct{}, 1),
 		exited:  make(chan struct{}),
 		gone:    make(chan struct{}),
 	}
@@ -101,9 +106,9 @@ func (p *Proc) startGuardian(file string) error {
 		return err
 	}
 	defer ordersRead.Close()
+	defer orders.Close()
 	reports, reportsWrite, err := os.Pipe()
 	if err != nil {
-		orders.Close()
 		return err
 	}
 	defer reportsWrite.Close()
@@ -127,12 +132,21 @@ func (p *Proc) startGuardian(file string) error {
 			Sys:   &syscall.SysProcAttr{Setpgid: true},
 		})
 	})
-	if err != nil {
-		orders.Close()
-		reports.Close()
-		return err
+	if err == nil {
+		// A descriptor of its own, out of the runtime's hands.
+		p.orders, err = unix.FcntlInt(orders.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	}
-	p.orders, p.reports = orders, reports
+	if err == nil {
+		err = unix.SetNonblock(p.orders, true)
+	}
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(p.orders), unix.F_SETPIPE_SZ, ordersSize)
+	}
+	if err != nil {
+		reports.Close()
+		return err // a guardian that was started sees the end of its orders
+	}
+	p.reports = reports
 	return nil
 }
 
@@ -189,6 +203,7 @@ func (p *Proc) readReports() {
 		case reportExited:
 			n, _ := strconv.Atoi(args)
 			p.setExited(unix.WaitStatus(n), false)
+			p.goneBy(Now().Add(p.cfg.KillAfter).Add(stopGrace))
 		case reportStuck:
 			p.cfg.Log.Error("cannot kill a process of the job; the lease is kept until it is gone or runs out", "error", args)
 		case reportGone:
@@ -199,16 +214,30 @@ func (p *Proc) readReports() {
 	<-p.ended
 	if !saidGone {
 		if !ran {
-			p.started <- &StartError{Code: CodeInternal, Text: "the guardian ended before it started the command"}
+			p.started <- p.notStarted()
 		}
 		p.setExited(unix.WaitStatus(unix.SIGKILL), true)
 		p.killOrphans()
 	}
 	p.mu.Lock()
-	p.orders.Close()
+	unix.Close(p.orders)
+	p.orders = -1
 	p.mu.Unlock()
 	close(p.gone)
 }
+
+// notStarted is why a guardian ended before it started the command: killed by
+// somebody, or by watchGuardian because the time was over.
+func (p *Proc) notStarted() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.limits.stepDown.Passed(Now()) {
+		return errTooLate
+	}
+	return &StartError{Code: CodeInternal, Text: "the guardian ended before it started the command"}
+}
+
+var errTooLate = &StartError{Code: CodeTooLate, Text: "the term was over before the command could be started"}
 
 func (p *Proc) setExited(status unix.WaitStatus, killed bool) {
 	p.exitOnce.Do(func() {
@@ -260,6 +289,9 @@ func (p *Proc) watchGuardian() {
 	for {
 		p.mu.Lock()
 		kill := p.limits.kill
+		if p.latest != (Instant{}) {
+			kill = kill.Earlier(p.latest)
+		}
 		p.mu.Unlock()
 		if kill.Passed(Now()) {
 			break
@@ -270,6 +302,7 @@ func (p *Proc) watchGuardian() {
 		}
 		select {
 		case <-bell.c:
+		case <-p.moved:
 		case <-p.gone:
 			return
 		}
@@ -286,17 +319,29 @@ func (p *Proc) watchGuardian() {
 	}
 }
 
-// guardianGrace is how long after the kill the wrapper waits for the guardian.
-const guardianGrace = 50 * time.Millisecond
+// How long the wrapper waits for the guardian: after a kill that the lease
+// demands, and besides after one that a stop does.
+const (
+	guardianGrace = 50 * time.Millisecond
+	stopGrace     = 10 * time.Second
+)
 
-// order writes a line to the guardian. It does not block for long: a guardian
-// that does not read is frozen, and watchGuardian's business.
+// ordersSize is the size of the pipe for orders: some thirty renewals.
+const ordersSize = 4096
+
+// order writes a line to the guardian. A guardian that has not read its orders
+// until the pipe is full is broken, and is killed with what it guards.
 func (p *Proc) order(line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.orders.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-	if _, err := p.orders.WriteString(line); err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, unix.EPIPE) {
-		p.cfg.Log.Error("cannot reach the guardian", "error", err)
+	if p.orders < 0 {
+		return
+	}
+	switch err := tryWrite(p.orders, line); err {
+	case nil, unix.EPIPE: // the latter is readReports' business
+	default:
+		p.cfg.Log.Error("the guardian does not take orders; it is killed", "error", err)
+		p.reaper.kill(p.guardian)
 	}
 }
 
@@ -314,6 +359,7 @@ func (p *Proc) SetLimits(stepDown, kill Instant) {
 	}
 	p.mu.Unlock()
 	p.order(l.order())
+	p.wakeWatcher()
 }
 
 // Signal passes a signal to the command's process group.
@@ -321,7 +367,28 @@ func (p *Proc) Signal(sig syscall.Signal) { p.order(signalOrder(sig)) }
 
 // Stop asks the job to end: TERM now, KILL killAfter later or at the limit. It
 // does not wait; see [Proc.Gone]. A later call can only bring the KILL forward.
-func (p *Proc) Stop(killAfter time.Duration) { p.order(stopOrder(killAfter)) }
+func (p *Proc) Stop(killAfter time.Duration) {
+	p.order(stopOrder(killAfter))
+	p.goneBy(Now().Add(killAfter).Add(stopGrace))
+}
+
+// goneBy tells watchGuardian until when a stop must have been carried out.
+func (p *Proc) goneBy(latest Instant) {
+	p.mu.Lock()
+	if p.latest == (Instant{}) {
+		p.latest = latest
+	}
+	p.latest = p.latest.Earlier(latest)
+	p.mu.Unlock()
+	p.wakeWatcher()
+}
+
+func (p *Proc) wakeWatcher() {
+	select {
+	case p.moved <- struct{}{}:
+	default:
+	}
+}
 
 // Exited is closed when the command itself has ended. Processes it started may
 // still be ending.

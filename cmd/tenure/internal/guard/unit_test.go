@@ -1,14 +1,9 @@
 package guard
 
 import (
-	"log/slog"
 	"testing"
 	"time"
 )
-
-func testLog(t *testing.T) *slog.Logger {
-	return slog.New(slog.NewTextHandler(t.Output(), nil))
-}
 
 func TestInstant(t *testing.T) {
 	t.Parallel()
@@ -43,6 +38,27 @@ func TestLimitsOnTheWire(t *testing.T) {
 			t.Errorf("parseLimits(%q) succeeded", bad)
 		}
 	}
+}
+
+// Limits move in both directions until a step-down has passed, and never again.
+func TestGuardianLimits(t *testing.T) {
+	t.Parallel()
+	g := &guardian{}
+	order := func(stepDown, kill time.Duration) {
+		t.Helper()
+		l := limits{Now().Add(stepDown), Now().Add(kill)}
+		if done, err := g.obey(l.order()[:len(l.order())-1]); done || err != nil {
+			t.Fatalf("obey = %v, %v", done, err)
+		}
+		if moved := g.limits == l; moved == g.over {
+			t.Errorf("the limits moved: %v, the step-down has passed: %v", moved, g.over)
+		}
+	}
+	order(time.Hour, 2*time.Hour)
+	order(time.Minute, 2*time.Minute)
+	order(time.Hour, 2*time.Hour)
+	g.over = true
+	order(3*time.Hour, 4*time.Hour)
 }
 
 func TestParseStat(t *testing.T) {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Orders go from the wrapper to the guardian and reports come back, a line
@@ -76,4 +78,16 @@ func parseNumbers(args string, count int) ([]int64, error) {
 		numbers[i] = n
 	}
 	return numbers, nil
+}
+
+// tryWrite writes a line to a non-blocking pipe, now or not at all. There is no
+// time limit in it: a process that was frozen between setting one and writing
+// would lose the line.
+func tryWrite(fd int, line string) error {
+	for {
+		_, err := unix.Write(fd, []byte(line)) // less than PIPE_BUF: whole or nothing
+		if err != unix.EINTR {
+			return err
+		}
+	}
 }
