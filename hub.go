@@ -46,8 +46,12 @@ var errBatch = errors.New("tenure: the store client panicked in a batch of renew
 // batchMax is the most renewals of one request.
 const batchMax = 1000
 
-// lingerMax is how long a round waits for the next to join it at the most.
-const lingerMax = 10 * time.Millisecond
+// A round waits for the next term to join it for a fortieth of a request's time,
+// and no longer than lingerMax; and so often at the most, one after the other.
+const (
+	lingerMax = 10 * time.Millisecond
+	lingers   = 10
+)
 
 var hubs = struct {
 	sync.Mutex
@@ -117,7 +121,7 @@ func (h *hub) join(c *campaign, s seat) (r *round, others []*campaign) {
 		for m := range h.members {
 			if m != c {
 				others = append(others, m)
-				linger = min(c.cfg.Timeout/20, lingerMax)
+				linger = min(c.cfg.Timeout/40, lingerMax)
 			}
 		}
 		c.calls.Go(func() { h.send(r, linger) }) // c is in a call, so it is not over before that
@@ -142,18 +146,29 @@ func (h *hub) giveUp(r *round) {
 	}
 }
 
-// send closes the round after linger and carries it out.
-func (h *hub) send(r *round, linger time.Duration) {
-	defer r.cancel()
-	if linger > 0 {
-		time.Sleep(linger)
+// gather closes the round when nobody has joined it for linger: hundreds of terms
+// take longer to hear of it and to draw their attempts than one.
+func (h *hub) gather(r *round, linger time.Duration) []seat {
+	seen := 0
+	for began := time.Now(); ; time.Sleep(linger) {
+		h.mu.Lock()
+		if linger == 0 || len(r.seats) == seen || time.Since(began) >= lingers*linger {
+			break
+		}
+		seen = len(r.seats)
+		h.mu.Unlock()
 	}
-	h.mu.Lock()
+	defer h.mu.Unlock()
 	if h.open == r {
 		h.open = nil
 	}
-	seats := r.seats
-	h.mu.Unlock()
+	return r.seats
+}
+
+// send carries the round out once it is closed.
+func (h *hub) send(r *round, linger time.Duration) {
+	defer r.cancel()
+	seats := h.gather(r, linger)
 	var until time.Time
 	for _, s := range seats {
 		if s.until.After(until) {
