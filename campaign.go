@@ -239,7 +239,7 @@ func (c *campaign) act(a core.Action) {
 	case core.Begin:
 		c.begin(a)
 	case core.Extend:
-		c.term.extend(right{lease: a.Lease, anchor: a.Anchor})
+		c.term.extend(a.Lease, a.Anchor)
 		c.confirmed(a.Lease)
 		c.observe(Renewed{Term: c.info(a.Lease)})
 	case core.Drain:
@@ -326,7 +326,7 @@ func (c *campaign) begin(a core.Begin) {
 	c.unwatch()
 	ctx, cancel := context.WithCancelCause(c.parent)
 	t := &Term{c: c, ctx: ctx, cancel: cancel, gone: make(chan struct{}), job: c.job != nil}
-	t.right.Store(&right{lease: a.Lease, anchor: a.Anchor})
+	t.right.Store(&right{lease: a.Lease, anchor: a.Anchor, risen: a.Anchor})
 	t.Progress()
 	t.guard = time.AfterFunc(time.Hour, t.watchdog)
 	t.guard.Reset(t.StepDownIn())
@@ -370,7 +370,12 @@ func (c *campaign) jobEnded(t *Term, err error, panicked *PanicError) {
 }
 
 // extend publishes an answered renewal.
-func (t *Term) extend(r right) {
+func (t *Term) extend(l store.Lease, anchor core.Reading) {
+	r := *t.right.Load()
+	r.lease, r.anchor = l, anchor
+	if anchor.Since(r.risen) >= t.c.cfg.Renew {
+		r.shown, r.risen = r.shown+1, anchor
+	}
 	t.right.Store(&r)
 	t.trouble.Store(nil)
 	t.guard.Reset(t.StepDownIn())

@@ -44,6 +44,8 @@ type Term struct {
 type right struct {
 	lease  store.Lease
 	anchor core.Reading
+	shown  int64        // the renewal number that stamps show
+	risen  core.Reading // the anchor of the renewal at which that last rose
 }
 
 // Err returns nil while the term is valid as far as this machine's clocks ran,
@@ -76,10 +78,15 @@ func (t *Term) Token() fence.Token {
 // Stamp returns what to show to a resource with a write: token, term id and
 // renewal number as they are now. After the term's end its token is 0 and every
 // fence refuses it.
+//
+// A fence refuses a stamp that is two renewal numbers behind the newest it has
+// seen. The number shown rises with the regular renewals, once in RenewEvery at
+// the most, and not with each Confirm: so a write has that long to arrive,
+// whatever other writers of this term do meanwhile.
 func (t *Term) Stamp(resource string) fence.Stamp {
 	token := t.Token()
-	l := t.right.Load().lease // after the token: the newest renewal
-	return fence.Stamp{Resource: resource, Token: token, TermID: string(l.TermID), Renewal: l.Renewal}
+	r := t.right.Load() // after the token: the newest
+	return fence.Stamp{Resource: resource, Token: token, TermID: string(r.lease.TermID), Renewal: r.shown}
 }
 
 // Info names the term.

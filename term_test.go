@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tenure-go/tenure/fence"
 	"github.com/tenure-go/tenure/internal/core"
 	"github.com/tenure-go/tenure/store"
 	"github.com/tenure-go/tenure/store/memstore"
@@ -407,4 +408,46 @@ func TestEndIsFinal(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Writers that confirm before each write do not make each other's stamps stale:
+// of one term no write is refused.
+func TestStampsOfConcurrentWriters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, _, term := campaign1(t, nil)
+		var resource fence.Memory
+		write := func(st fence.Stamp) error {
+			_, err := resource.Do(st, func() error { return nil })
+			return err
+		}
+		saved := term.Stamp("r") // by a snapshot
+		var wg sync.WaitGroup
+		for w := range 4 {
+			wg.Go(func() {
+				for range 1000 {
+					if err := term.Confirm(context.Background()); err != nil {
+						t.Error(err)
+					}
+					st := term.Stamp("r")
+					time.Sleep(time.Duration(1+w) * 5 * time.Millisecond) // on its way
+					if err := write(st); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if n := term.Info().Renewal; n < 1000 {
+			t.Errorf("%d renewals", n)
+		}
+		// The number rises all the same, so that the past is told from the present.
+		if n := term.Stamp("r").Renewal; n < 2 || n > 4 {
+			t.Errorf("stamps show renewal %d after %v", n, 20*time.Second)
+		}
+		if err := write(saved); !errors.Is(err, fence.ErrStale) {
+			t.Errorf("a stamp from 20 s ago: %v", err)
+		}
+		_ = term.Resign(context.Background())
+	})
 }
