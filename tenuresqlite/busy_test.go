@@ -62,7 +62,8 @@ func TestB16_JobHoldsAWriteTransaction(t *testing.T) {
 				t.Errorf("%s: %v is of two kinds", what, err)
 			}
 		}
-		// Whoever only looks is not kept out.
+		// Whoever only looks, or waits for the holder, is not kept out.
+		heldBy(t, s, claim("a", time.Minute))
 		if rec := get(t, s, "a"); rec.State != store.Live || rec.Renewal != 0 {
 			t.Errorf("while the job writes, the record is %+v", rec)
 		}

@@ -51,7 +51,7 @@ func (s *Store) Diagnose(ctx context.Context) ([]store.Finding, error) {
 	}
 
 	s.diagnosePlace(add)
-	facts, err := read(ctx, s, func(c *conn, r reading) (facts, error) { return lookInside(c, r) })
+	facts, err := read(ctx, s, s.lookInside)
 	if errors.Is(err, errNoFile) {
 		add(true, "schema", "no tables yet: the first acquire makes them")
 		return found, nil
@@ -129,8 +129,8 @@ type facts struct {
 	records, foreign int
 }
 
-func lookInside(c *conn, r reading) (facts, error) {
-	f := facts{boot: r.boot, id: c.id}
+func (s *Store) lookInside(c *conn) (facts, error) {
+	f := facts{id: c.id}
 	var err error
 	if f.schema, err = c.schema(); err != nil {
 		return f, err
@@ -163,20 +163,19 @@ func lookInside(c *conn, r reading) (facts, error) {
 	if err := tables.Err(); err != nil {
 		return f, err
 	}
-	rows, err := c.query(sqlList)
+	entries, err := c.entries()
 	if err != nil {
 		return f, err
 	}
-	defer rows.Close()
-	for rows.Next() {
-		e, err := c.scan(rows)
-		if err != nil {
-			return f, err
-		}
-		f.records++
+	r, err := s.options.clock()
+	if err != nil {
+		return f, err
+	}
+	f.boot, f.records = r.boot, len(entries)
+	for _, e := range entries {
 		if _, foreign := e.left(clockID(r.boot, c.id), r.now); foreign {
 			f.foreign++
 		}
 	}
-	return f, rows.Err()
+	return f, nil
 }

@@ -234,7 +234,9 @@ func patience(ctx context.Context, c *sql.Conn) (restore func(), err error) {
 		return err
 	}
 	deadline, _ := ctx.Deadline()
-	if err := set(ctx, max(1, time.Until(deadline).Milliseconds())); err != nil {
+	// SQLite ignores a number beyond 32 bits.
+	wait := min(max(time.Until(deadline), time.Millisecond), time.Hour)
+	if err := set(ctx, wait.Milliseconds()); err != nil {
 		return nil, err
 	}
 	return func() { _ = set(context.WithoutCancel(ctx), before) }, nil

@@ -77,7 +77,20 @@ func TestFence_BusyWriter(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Errorf("after the other program committed: %v", err)
 		}
+
+		// A deadline that SQLite cannot count to.
 		var timeout int
+		ctx, cancel = context.WithTimeout(t.Context(), 100*365*24*time.Hour)
+		defer cancel()
+		hasty, err := sql.Open("sqlite", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer hasty.Close()
+		_, err = NewFence(hasty).Do(ctx, stamp, func(tx *sql.Tx) error { return tx.QueryRow("pragma busy_timeout").Scan(&timeout) })
+		if err != nil || timeout < 1000 {
+			t.Errorf("with a deadline far away the busy_timeout is %d ms, %v", timeout, err)
+		}
 		if err := db.QueryRow("pragma busy_timeout").Scan(&timeout); err != nil || timeout != 10000 {
 			t.Errorf("the job's busy_timeout became %d, %v", timeout, err)
 		}

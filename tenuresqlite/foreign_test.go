@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -154,6 +155,42 @@ func TestForeign_ClockWentBack(t *testing.T) {
 	}
 	clock.pass(ttl)
 	acquire(t, s, claim("a", ttl))
+}
+
+// TestForeign_NotWhileRenewed: the holder renews between a looker's reading of
+// the clock and whatever comes next. The looker sees no more time than the TTL,
+// and no other clock.
+func TestForeign_NotWhileRenewed(t *testing.T) {
+	path := file(t)
+	s := open(t, path, nil)
+	l := acquire(t, s, claim("a", time.Minute))
+	var armed atomic.Bool
+	looking := open(t, path, &Options{clock: func() (reading, error) {
+		r, err := hostClock()
+		if armed.CompareAndSwap(true, false) {
+			l = renewed(t, s, l)
+		}
+		return r, err
+	}})
+	for range 3 {
+		armed.Store(true)
+		if rec := get(t, looking, "a"); rec.Foreign || rec.Remaining > rec.TTL {
+			t.Errorf("%+v", rec)
+		}
+		armed.Store(true)
+		for rec, err := range looking.List(t.Context()) {
+			if err != nil || rec.Foreign {
+				t.Errorf("%+v, %v", rec, err)
+			}
+		}
+		armed.Store(true)
+		if held := heldBy(t, looking, claim("a", time.Minute)); held.Foreign || held.Remaining > time.Minute {
+			t.Errorf("%+v", held)
+		}
+	}
+	if armed.Load() || l.Renewal != 9 {
+		t.Errorf("%d renewals came in between", l.Renewal)
+	}
 }
 
 // TestForeign_Copies: the file is copied while somebody leads. In no copy does

@@ -73,7 +73,7 @@ func Open(ctx context.Context, path string, o *Options) (*Store, error) {
 		closing: make(chan struct{}),
 	}
 	s.hub.s = s
-	_, err = read(ctx, s, func(*conn, reading) (struct{}, error) { return struct{}{}, nil })
+	_, err = read(ctx, s, func(*conn) (struct{}, error) { return struct{}{}, nil })
 	if errors.Is(err, errNoFile) {
 		err = creatable(path)
 	}
@@ -161,11 +161,44 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Lease, error)
 	if err := c.Validate(s.Caps()); err != nil {
 		return store.Lease{}, err
 	}
+	if err := s.heldNow(ctx, c); err != nil {
+		return store.Lease{}, err
+	}
 	v, err := s.change(ctx, c.Name, true, func(r row.Row, now row.Now) (row.Row, verdict) {
 		next, l, err := row.Acquire(r, c, c.TTL, now)
 		return next, verdict{lease: l, err: err}
 	})
 	return v.lease, cmp.Or(err, v.err)
+}
+
+// heldNow returns the error of a claim that must be refused because somebody
+// holds the election, or one that kept the file from being read, or nil. It only
+// reads: those who wait, be they many or frozen, stay out of the holder's way.
+func (s *Store) heldNow(ctx context.Context, c store.Claim) error {
+	_, err := read(ctx, s, func(cn *conn) (struct{}, error) {
+		e, err := loadEntry(cn, c.Name)
+		if err != nil {
+			return struct{}{}, err
+		}
+		r, err := s.options.clock()
+		if err != nil {
+			return struct{}{}, err
+		}
+		if _, foreign := e.left(clockID(r.boot, cn.id), r.now); foreign {
+			return struct{}{}, nil // to be adopted
+		}
+		_, _, err = row.Acquire(e.row, c, c.TTL, r.now)
+		var held *store.HeldError
+		if !errors.As(err, &held) {
+			return struct{}{}, nil
+		}
+		held.Foreign = e.adopted
+		return struct{}{}, held
+	})
+	if errors.Is(err, errNoFile) {
+		return nil
+	}
+	return err
 }
 
 // Renew renews the lease, see [store.Store].
@@ -291,13 +324,17 @@ func (s *Store) Get(ctx context.Context, name string) (store.Record, error) {
 	if err := store.CheckName(name); err != nil {
 		return store.Record{}, err
 	}
-	rec, err := read(ctx, s, func(c *conn, r reading) (store.Record, error) {
+	rec, err := read(ctx, s, func(c *conn) (store.Record, error) {
 		e, err := loadEntry(c, name)
 		if err != nil {
 			return store.Record{}, err
 		}
 		if !e.row.Exists() {
 			return store.Record{}, fmt.Errorf("%w: %q", store.ErrNoRecord, name)
+		}
+		r, err := s.options.clock()
+		if err != nil {
+			return store.Record{}, err
 		}
 		return e.record(c.id, r)
 	})
@@ -336,26 +373,43 @@ func (s *Store) List(ctx context.Context) iter.Seq2[store.Record, error] {
 }
 
 func (s *Store) list(ctx context.Context) ([]store.Record, error) {
-	return read(ctx, s, func(c *conn, r reading) ([]store.Record, error) {
-		var records []store.Record
-		rows, err := c.query(sqlList)
+	return read(ctx, s, func(c *conn) ([]store.Record, error) {
+		entries, err := c.entries()
 		if err != nil {
 			return nil, err
 		}
-		defer rows.Close()
-		for rows.Next() {
-			e, err := c.scan(rows)
-			if err != nil {
-				return records, err
-			}
+		r, err := s.options.clock()
+		if err != nil {
+			return nil, err
+		}
+		records := make([]store.Record, 0, len(entries))
+		for _, e := range entries {
 			rec, err := e.record(c.id, r)
 			if err != nil {
 				return records, err
 			}
 			records = append(records, rec)
 		}
-		return records, rows.Err()
+		return records, nil
 	})
+}
+
+// entries reads every row, in the order of the names' bytes.
+func (c *conn) entries() ([]entry, error) {
+	rows, err := c.query(sqlList)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var entries []entry
+	for rows.Next() {
+		e, err := c.scan(rows)
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, e)
+	}
+	return entries, rows.Err()
 }
 
 // History returns the newest entries of an election, newest first, at most n.
@@ -365,7 +419,7 @@ func (s *Store) History(ctx context.Context, name string, n int) ([]store.Entry,
 	if err := store.CheckName(name); err != nil {
 		return nil, err
 	}
-	entries, err := read(ctx, s, func(c *conn, _ reading) ([]store.Entry, error) {
+	entries, err := read(ctx, s, func(c *conn) ([]store.Entry, error) {
 		var entries []store.Entry
 		rows, err := c.query(sqlHistory, []byte(name), max(n, 0))
 		if err != nil {

@@ -64,7 +64,7 @@ func (s *Store) Watch(ctx context.Context, name string) (<-chan store.Hint, erro
 	if err := store.CheckName(name); err != nil {
 		return nil, err
 	}
-	now, err := read(ctx, s, func(c *conn, _ reading) (entry, error) { return loadEntry(c, name) })
+	now, err := read(ctx, s, func(c *conn) (entry, error) { return loadEntry(c, name) })
 	if err != nil && !errors.Is(err, errNoFile) {
 		return nil, err
 	}
@@ -225,8 +225,8 @@ func (h *hub) look(ctx context.Context) bool {
 	}
 	h.mu.Unlock()
 
-	saw, err := read(ctx, h.s, func(c *conn, r reading) (sight, error) {
-		saw := sight{entries: make(map[string]entry, len(names)), clock: clockID(r.boot, c.id), now: r.now}
+	saw, err := read(ctx, h.s, func(c *conn) (sight, error) {
+		saw := sight{entries: make(map[string]entry, len(names))}
 		for _, name := range names {
 			e, err := loadEntry(c, name)
 			if isDamaged(err) {
@@ -237,7 +237,9 @@ func (h *hub) look(ctx context.Context) bool {
 			}
 			saw.entries[name] = e
 		}
-		return saw, nil
+		r, err := h.s.options.clock()
+		saw.clock, saw.now = clockID(r.boot, c.id), r.now
+		return saw, err
 	})
 	switch {
 	case errors.Is(err, errNoFile):
@@ -280,7 +282,7 @@ func (s sight) hint(before, after entry) (store.Hint, bool) {
 	}
 	remaining, _ := after.left(s.clock, s.now)
 	switch {
-	case !after.row.Exists(), after.row.Released, remaining <= 0:
+	case remaining <= 0: // released, removed or expired
 		return store.Hint{Kind: store.HintVacant}, true
 	case after.row.Token != before.row.Token, after.row.Renewal != before.row.Renewal, after.row.Expires != before.row.Expires:
 		return store.Hint{Kind: store.HintRenewed, Remaining: remaining}, true
