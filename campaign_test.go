@@ -844,3 +844,60 @@ func TestUseOfAFinishedTerm(t *testing.T) {
 		use()
 	})
 }
+
+// A loss and the job's own error are both told, each once.
+func TestWhatATermCameTo(t *testing.T) {
+	lost := &LostError{Term: Info{Name: "job", Token: 3}, Cause: ErrFenced, Err: fence.ErrStale}
+	own := errors.New("disk full")
+	for _, tc := range []struct {
+		name string
+		lost *LostError
+		job  error
+		want []error
+		not  error
+	}{
+		{"nothing", nil, nil, nil, nil},
+		{"failed", nil, own, []error{own}, ErrLost},
+		{"cancelled", nil, context.Canceled, []error{context.Canceled}, ErrLost},
+		{"lost", lost, nil, []error{ErrLost, ErrFenced}, own},
+		{"lost and failed", lost, own, []error{ErrLost, ErrFenced, own}, context.Canceled},
+		{"lost and cancelled", lost, fmt.Errorf("read: %w", context.Canceled), []error{ErrLost}, context.Canceled},
+		{"lost and says so", lost, fmt.Errorf("stopped: %w", lost), []error{ErrLost}, own},
+		{"lost by what the job returns", lost, fence.ErrStale, []error{ErrLost, fence.ErrStale}, own},
+	} {
+		err := verdict(tc.lost, tc.job)
+		if len(tc.want) == 0 && err != nil {
+			t.Errorf("%s: %v", tc.name, err)
+		}
+		for _, want := range tc.want {
+			if !errors.Is(err, want) {
+				t.Errorf("%s: %v is not %v", tc.name, err, want)
+			}
+		}
+		if tc.not != nil && errors.Is(err, tc.not) {
+			t.Errorf("%s: %v is %v", tc.name, err, tc.not)
+		}
+		if err != nil && strings.Count(err.Error(), "leadership of") > 1 {
+			t.Errorf("%s: told twice: %v", tc.name, err)
+		}
+	}
+}
+
+// One lost reply does not make TryRun give up.
+func TestTryRunTriesAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memstore.Store) {
+		h := &hooked{Store: s}
+		var tries atomic.Int32
+		h.acquire = func(ctx context.Context, c store.Claim) (store.Lease, error) {
+			if tries.Add(1) < 3 {
+				return store.Lease{}, store.ErrBusy
+			}
+			return s.Acquire(ctx, c)
+		}
+		ran := false
+		err := mustElector(t, h, "job", nil).TryRun(t.Context(), func(context.Context, *Term) error { ran = true; return nil })
+		if err != nil || !ran {
+			t.Errorf("ran %v, %v", ran, err)
+		}
+	})
+}

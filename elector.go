@@ -27,10 +27,11 @@ type Elector struct {
 	last *campaign // the one under way, or the last one
 }
 
-// NewElector returns an elector for the named election. It makes no request. The
-// error is a [store.ErrInvalid] or [store.ErrUnsupported] that names everything
-// that is wrong with the name, the options and their relations, and what is
-// allowed. Whoever opened s closes it, after the elector has come to rest.
+// NewElector returns an elector for the named election. It makes no request and
+// keeps a copy of o, which may be nil. The error is a [store.ErrInvalid], and a
+// [store.ErrUnsupported] too if the store cannot do what is asked; it names
+// everything that is wrong with the name, the options and their relations, and
+// what is allowed. Whoever opened s closes it, after the elector has come to rest.
 func NewElector(s store.Store, name string, o *Options) (*Elector, error) {
 	if s == nil {
 		return nil, store.Invalid("cannot contend: the store is nil")
@@ -47,6 +48,8 @@ func (e *Elector) Name() string { return e.name }
 
 // Run contends for ever, and runs job in each term. It blocks until ctx ends,
 // then tells the job to stop, waits for it, releases, and returns ctx's cause.
+// Without a job to wait for it returns within five request time-outs, whatever
+// the store does.
 //
 // The job's context ends when the term does, with a *[LostError] as its cause,
 // or when ctx ends. The job must then return: no further term begins before it
@@ -54,22 +57,26 @@ func (e *Elector) Name() string { return e.name }
 // returns ends its term; its error is logged and observed, and Run contends
 // again after [Options].Rejoin. A job that panics makes Run panic with a
 // *[PanicError] after the release. Run also returns when contending makes no
-// sense any more: the store is closed, or its records are of a newer format.
+// sense any more: the store is closed, its records are of a newer format, it is
+// out of tokens, or it calls the claim invalid or unsupported.
 func (e *Elector) Run(ctx context.Context, job func(context.Context, *Term) error) error {
 	return e.lead(ctx, job, false, false)
 }
 
 // RunOnce contends until elected, leads one term, and returns the job's error.
 // If the term ended before the job did, the error is a *[LostError], joined with
-// the job's own if that says more. If ctx ends before the election is won, its
-// cause is returned. Otherwise it is like [Elector.Run].
+// the job's own if that says more. What becomes of the lease after the job has
+// returned is logged and observed only. If ctx ends before the election is won,
+// its cause is returned. Otherwise it is like [Elector.Run].
 func (e *Elector) RunOnce(ctx context.Context, job func(context.Context, *Term) error) error {
 	return e.lead(ctx, job, true, false)
 }
 
 // TryRun is [Elector.RunOnce] if the election can be had now. If another holds
 // it, the error is a *[HeldError] and job was not run. If the store cannot be
-// asked, its error is returned and job was not run.
+// asked, its error is returned and job was not run; where the store is busy or
+// does not answer, that takes three request time-outs, and as long again to give
+// back what may have been granted.
 func (e *Elector) TryRun(ctx context.Context, job func(context.Context, *Term) error) error {
 	return e.lead(ctx, job, true, true)
 }
@@ -116,11 +123,13 @@ func verdict(lost *LostError, err error) error {
 
 // Campaign contends until elected and returns the term, which lasts until
 // [Term.Resign] or its loss. ctx bounds the contending only; if it ends first its
-// cause is returned. The term's own context carries ctx's values and is not
-// ended by it.
+// cause is returned, after what may have been granted was given back. The term's
+// own context carries ctx's values and is not ended by it.
 //
 // The caller plays the job's part: it must stop when [Term.Done] is closed, and
-// must have stopped before it calls Resign or contends again.
+// must have stopped before it calls Resign or contends again, which also frees
+// an election that was lost to an eviction or a stall. [Options].Rejoin does not
+// apply: how soon to contend again is the caller's choice.
 func (e *Elector) Campaign(ctx context.Context) (*Term, error) {
 	c, err := e.campaign(ctx, context.WithoutCancel(ctx))
 	if err != nil {
@@ -196,7 +205,8 @@ type Leadership struct {
 // Leader asks the store who leads. The record's state is one of three answers:
 // live, dead (not released, and expired) or vacant. [store.ErrNoRecord] says that
 // the store knows nothing of the election; any other error that it could not be
-// asked, which is never "nobody".
+// asked, which is never "nobody". It blocks until the store answers or ctx ends,
+// and may be called at any time, also while this elector leads.
 func (e *Elector) Leader(ctx context.Context) (Leadership, error) {
 	asked := time.Now()
 	rec, err := e.store.Get(ctx, e.name)

@@ -331,7 +331,11 @@ func TestB11_JobEndsReleaseFollows(t *testing.T) {
 				began := time.Now()
 				err := func() (err error) {
 					defer func() {
-						if p := recover(); p != nil {
+						p := recover()
+						if panics := tc.name == "panics"; (p != nil) != panics {
+							t.Errorf("panicked with %v", p)
+						}
+						if p != nil {
 							err = p.(*PanicError)
 							if !strings.Contains(string(p.(*PanicError).Stack), "TestB11") {
 								t.Error("the stack is not the job's")

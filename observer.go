@@ -66,7 +66,7 @@ type (
 		Held *HeldError
 	}
 	// AskFailed: the store could not be asked, or did not answer, or refused. The
-	// candidate asks again.
+	// candidate asks again, unless that makes no sense (see [Elector.Run]).
 	AskFailed struct {
 		Name string
 		Err  error
@@ -85,7 +85,7 @@ type (
 	// Draining: the job was told to end; the term stays valid and is renewed until
 	// it has.
 	Draining struct{ Term Info }
-	// Lost: the term has ended before its job did.
+	// Lost: the term has ended before its job did, or before it was to be released.
 	Lost struct {
 		Term Info
 		Err  *LostError
@@ -97,7 +97,7 @@ type (
 	}
 	// Overdue: the term is lost, its deadline has passed, and the job has still not
 	// returned. Another leader may be at work beside it: only a fence, or the end
-	// of the process, helps now.
+	// of the process, helps now. It is not told of a term of [Elector.Campaign].
 	Overdue struct{ Term Info }
 	// Released: nothing of the term is left. Free says whether the store confirmed
 	// the release, so that the next leader need not wait for the expiry; Err why

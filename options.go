@@ -44,20 +44,24 @@ type Options struct {
 	Margin time.Duration
 
 	// MinHold keeps a term for at least this long, renewing it, also when its job
-	// returns earlier: a job started twice by clocks that differ runs once.
+	// returns earlier: a job started twice by clocks that differ runs once. If ctx
+	// ends meanwhile the lease is left to run out by itself.
 	MinHold time.Duration
-	// Rejoin is the pause before contending again after a term whose job returned
-	// or that was given up. Default: RenewEvery.
+	// Rejoin is the pause of [Elector.Run] before contending again after a term
+	// whose job returned, that was given up, or that a resource refused. Default:
+	// RenewEvery. After an eviction or a stall it pauses for a TTL, so that another
+	// takes over; after any other loss it contends at once.
 	Rejoin time.Duration
-	// StallAfter ends a term whose job has not called [Term.Progress] for so long.
-	// Default: 0, never.
+	// StallAfter ends a term whose job has not called [Term.Progress] for so long,
+	// counted from the term's begin at first. Default: 0, never.
 	StallAfter time.Duration
 
 	// Floor starts the election's tokens above it: for a move between stores, or
 	// after a store lost its counter.
 	Floor fence.Token
 	// FencedOnly says that every write of the job is fenced. A burnt term may then
-	// be taken over before its expiry.
+	// be taken over before its expiry. All candidates of an election must agree on
+	// it.
 	FencedOnly bool
 	// Takeover says when the election may be taken from a holder that is gone.
 	Takeover store.Takeover

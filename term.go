@@ -51,7 +51,8 @@ type right struct {
 // Err returns nil while the term is valid as far as this machine's clocks ran,
 // and a *[LostError] ever after. It is computed at the call from the clocks, so
 // it is right also in the first instruction after a pause; it does not block or
-// allocate, and costs less than 100 ns.
+// allocate, and costs less than 100 ns. (The call that finds the term expired
+// ends its context, too.)
 //
 // A machine whose clocks stood still (a restored snapshot) gets an answer by
 // clocks that lie: [Term.Confirm] asks the store, and a fence asks the resource.
@@ -120,8 +121,9 @@ func (t *Term) Progress() { t.progress.Store(int64(t.c.clock.glance().Mono)) }
 // drawn after the call (a renewal already pending is waited for first). It
 // returns nil only on a fresh answer, not on one given again. Concurrent calls
 // share a renewal. It blocks until there is an answer, the term ends
-// (*[LostError]) or ctx ends (its cause: the term may or may not stand). The
-// answer may be stale on return, as every answer may; only a fence's is not.
+// (*[LostError]), which it does at step-down at the latest, or ctx ends (its
+// cause: the term may or may not stand). The answer may be stale on return, as
+// every answer may; only a fence's is not.
 func (t *Term) Confirm(ctx context.Context) error {
 	if err := t.Err(); err != nil {
 		return err
@@ -160,9 +162,12 @@ func (t *Term) Fenced(err error) error {
 func (t *Term) Revoke(evidence error) { t.end(ErrDisrupted, evidence) }
 
 // Resign gives the term up. In a term of [Elector.Campaign] it ends the term,
-// frees the election and blocks until that is settled or ctx ends; the error
-// says why the release failed (the lease then runs out by itself). A ctx that
-// has already ended does not keep the release from being tried.
+// after [Options].MinHold if there is one, frees the election and blocks until
+// that is settled or ctx ends; the error says why the release failed (the lease
+// then runs out by itself). A ctx that has already ended does not keep the
+// release from being tried: Resign waits for it a request's time more. A term
+// that was lost is released only if it was evicted or stalled; for any other
+// loss Resign has nothing to do and returns nil.
 //
 // Inside a job it only asks: the job's context ends with cause [ErrClosed], the
 // term stays valid until the job has returned, and Resign returns nil at once.
