@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tenure-go/tenure/store"
 )
 
 // TestDefaultsAddUp: whatever the TTL, what is derived from it is valid.
@@ -141,5 +143,26 @@ func TestSince(t *testing.T) {
 	}
 	if got := (Reading{Wall: 101 * s, Mono: 12 * s, Boot: 1000 * s}).Since(Reading{Wall: 100 * s, Mono: 10 * s}); got != 2*s {
 		t.Errorf("boot time was not sampled then: %v, want 2s", got)
+	}
+}
+
+// TestValidIsComputed: whoever asks after the step-down time hears no, although
+// nothing has happened since and nobody has noticed.
+func TestValidIsComputed(t *testing.T) {
+	s, now := New(Config{TTL: 15 * time.Second}.WithDefaults(true), 1), Reading{Wall: time.Hour, Mono: time.Hour}
+	for _, ev := range []Event{
+		Contend{}, Drawn{Attempt: "a1"},
+		Reply{Op: OpAcquire, Attempt: "a1", Lease: store.Lease{TermID: "a1", Attempt: "a1", Token: 1, TTL: 15 * time.Second}},
+	} {
+		s, _ = s.Step(now, ev)
+	}
+	last := now
+	last.Mono += 10*time.Second - 1
+	if !s.Valid(last) {
+		t.Error("not valid up to the step-down time")
+	}
+	last.Mono++
+	if s.Valid(last) {
+		t.Error("valid at the step-down time")
 	}
 }

@@ -25,6 +25,7 @@ var rewrite = flag.Bool("rewrite", false, "write what the core does now into the
 //	advance 5s       time passes and the shell wakes whenever the core wished
 //	nap              time passes until the core wished to be woken
 //	freeze 5s        time passes and nothing runs (SIGSTOP), then the shell wakes
+//	pass 5s          likewise, but the next command comes first
 //	suspend 5s       likewise, and the monotonic clock stands still
 //	wall +1h         the wall clock steps
 //	drawn a1 [ago=2s]   answers a Draw, after "manual"; otherwise it is answered at once
@@ -146,6 +147,12 @@ func (p *player) do(words []string) error {
 		}
 		p.pass(d, d)
 		p.step(p.now, Wake{})
+	case "pass":
+		d, err := time.ParseDuration(args.first())
+		if err != nil {
+			return err
+		}
+		p.pass(d, d)
 	case "freeze":
 		d, err := time.ParseDuration(args.first())
 		if err != nil {
