@@ -110,11 +110,11 @@ func (h *hub) renew(ctx context.Context, c *campaign, l store.Lease, a store.Att
 }
 
 // join takes a seat in the open round. If it opens one, others are whom to tell.
-func (h *hub) join(c *campaign, s seat) (r *round, others []*campaign) {
+func (h *hub) join(c *campaign, s seat) (joined *round, others []*campaign) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.open == nil {
-		r = new(round)
+		r := new(round)
 		r.ctx, r.cancel = context.WithCancel(context.Background())
 		h.open = r
 		linger := time.Duration(0)
@@ -126,10 +126,10 @@ func (h *hub) join(c *campaign, s seat) (r *round, others []*campaign) {
 		}
 		c.calls.Go(func() { h.send(r, linger) }) // c is in a call, so it is not over before that
 	}
-	r = h.open
-	r.seats = append(r.seats, s)
-	r.waiting++
-	return r, others
+	joined = h.open
+	joined.seats = append(joined.seats, s)
+	joined.waiting++
+	return joined, others
 }
 
 // giveUp leaves a round without an answer.
