@@ -148,7 +148,7 @@ func (d *demo) tell(ctx context.Context) (balance int64, err error) {
 	}
 	var exit *exec.ExitError
 	if err := a.wait(); !errors.As(err, &exit) || exit.ExitCode() != exitLost {
-		return 0, fmt.Errorf("A ended with %v, want exit code %d", err, exitLost)
+		return 0, fmt.Errorf("program A ended with %v, want exit code %d", err, exitLost)
 	}
 	d.say("A", "is told that its leadership is lost, and ends with exit code %d", exitLost)
 

@@ -82,7 +82,7 @@ func (r *runner) start(term *tenure.Term) (*guard.Proc, error) {
 	stepDown, kill := limits(term, r.c.killAfter())
 	proc, err := guard.Start(r.reaper, guard.Config{
 		Command: r.c.Command, Env: r.environ(term), KillAfter: r.c.killAfter(),
-		StepDown: stepDown, Kill: kill, Signals: r.signals, Log: r.log,
+		StepDown: stepDown, Kill: kill, Log: r.log,
 	})
 	if err != nil {
 		return nil, err

@@ -254,7 +254,7 @@ func (r *runner) handleSignal(sig syscall.Signal) {
 	case sig == unix.SIGINT, sig == unix.SIGQUIT, sig == unix.SIGHUP:
 		r.cancel(signalled{sig})
 	case sig == unix.SIGTSTP:
-		r.signals.Suspend()
+		guard.Suspend()
 	}
 }
 

@@ -71,7 +71,7 @@ func wrapperMain(config string) {
 	p, err := Start(reaper, Config{
 		Command: c.Command, Env: os.Environ(), KillAfter: c.KillAfter,
 		StepDown: first, Kill: first,
-		Signals: signals, Log: slog.New(slog.NewTextHandler(events, nil)),
+		Log: slog.New(slog.NewTextHandler(events, nil)),
 	})
 	if err != nil {
 		fmt.Fprintf(events, "failed %d %v\n", err.(*StartError).Code, err)
@@ -170,6 +170,19 @@ func jobMain(words []string) {
 			for s := range c {
 				fmt.Println(unix.SignalName(s.(syscall.Signal)))
 			}
+		case "talk": // repeats each line of standard input until "end", and says when it is continued
+			c := make(chan os.Signal, 1)
+			signal.Notify(c, unix.SIGCONT)
+			go func() {
+				for range c {
+					fmt.Println("continued")
+				}
+			}()
+			fmt.Println("up")
+			for s := bufio.NewScanner(os.Stdin); s.Scan() && s.Text() != "end"; {
+				fmt.Printf("got <%s>\n", s.Text())
+			}
+			os.Exit(7)
 		case "files": // names the open files
 			for _, fd := range openFiles() {
 				fmt.Println(fd)

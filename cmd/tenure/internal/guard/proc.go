@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -21,7 +22,6 @@ type Config struct {
 	KillAfter time.Duration // from TERM to KILL, where the limits allow as much
 	StepDown  Instant       // first limits, see [Proc.SetLimits]
 	Kill      Instant
-	Signals   *Signals     // what the caller receives signals with; may be nil
 	Log       *slog.Logger // required
 }
 
@@ -35,8 +35,9 @@ type Proc struct {
 	ended    <-chan unix.WaitStatus // of the guardian
 	reports  *os.File
 
-	pid     int
-	started chan error
+	pid       int
+	started   chan error
+	suspended atomic.Bool // this process follows a command that was suspended from the terminal
 
 	mu     sync.Mutex
 	orders int // file descriptor; -1 when closed
@@ -197,7 +198,9 @@ func (p *Proc) readReports() {
 			p.started <- &StartError{Code: n, Text: text}
 		case reportStopped:
 			if p.tty != nil {
-				p.tty.suspend(p.cfg.Signals)
+				p.suspended.Store(true)
+				p.tty.suspend()
+				p.suspended.Store(false)
 				p.Signal(unix.SIGCONT)
 			}
 		case reportExited:
@@ -363,7 +366,12 @@ func (p *Proc) SetLimits(stepDown, kill Instant) {
 }
 
 // Signal passes a signal to the command's process group.
-func (p *Proc) Signal(sig syscall.Signal) { p.order(signalOrder(sig)) }
+func (p *Proc) Signal(sig syscall.Signal) {
+	if sig == unix.SIGCONT && p.suspended.Load() {
+		return // what continues this process: the command follows when it has the terminal again
+	}
+	p.order(signalOrder(sig))
+}
 
 // Stop asks the job to end: TERM now, KILL killAfter later or at the limit. It
 // does not wait; see [Proc.Gone]. A later call can only bring the KILL forward.

@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,22 +34,43 @@ func CatchSignals() *Signals {
 // Close receives no more signals; each has its default effect again.
 func (s *Signals) Close() { signal.Stop(s.C) }
 
-// withDefault runs f while sig has its default effect.
-func (s *Signals) withDefault(sig syscall.Signal, f func()) {
-	if s == nil || signal.Ignored(sig) {
-		f()
-		return
-	}
-	signal.Reset(sig)
-	f()
-	signal.Notify(s.C, sig)
-}
-
 // Suspend suspends this process as TSTP would have, had it not been caught, and
 // returns when it is continued.
-func (s *Signals) Suspend() {
-	s.withDefault(unix.SIGTSTP, func() {
-		unix.Kill(unix.Getpid(), unix.SIGTSTP)
-		time.Sleep(time.Millisecond) // the signal may go to another thread
-	})
+func Suspend() { suspendSelf(unix.Getpid()) }
+
+// suspendSelf stops pid (0: the process group of this process), and returns when
+// that is continued. As the kernel does with TSTP, it does nothing in a group
+// that no shell is there to continue.
+//
+// It is STOP and not TSTP itself, because the Go runtime keeps its handler for a
+// signal that was once asked for, and ignores it from then on.
+func suspendSelf(pid int) {
+	if orphaned() {
+		return
+	}
+	continued := make(chan os.Signal, 1)
+	signal.Notify(continued, unix.SIGCONT)
+	defer signal.Stop(continued)
+	unix.Kill(pid, unix.SIGSTOP)
+	<-continued
+}
+
+// orphaned reports whether nobody looks after this process's group: whether no
+// member of it has its parent in another group of the session, as a shell's jobs
+// do.
+func orphaned() bool {
+	self, err := readProcess(os.Getpid())
+	if err != nil {
+		return true
+	}
+	group, err := processes(func(p process) bool { return p.group == self.group })
+	if err != nil {
+		return true
+	}
+	for _, p := range group {
+		if parent, err := readProcess(p.ppid); err == nil && parent.group != self.group && parent.session == self.session {
+			return false
+		}
+	}
+	return true
 }

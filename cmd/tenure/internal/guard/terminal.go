@@ -1,9 +1,7 @@
 package guard
 
 import (
-	"os"
 	"os/signal"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -47,20 +45,9 @@ func (t *terminal) takeBack() {
 // when that is continued, with the terminal passed to the job again if the shell
 // gave it to us; the caller continues the job. The lease is not renewed
 // meanwhile: the guardian ends the job when its time is up.
-func (t *terminal) suspend(signals *Signals) {
+func (t *terminal) suspend() {
 	t.takeBack()
-	continued := make(chan os.Signal, 1)
-	signal.Notify(continued, unix.SIGCONT)
-	defer signal.Stop(continued)
-	signals.withDefault(unix.SIGTSTP, func() {
-		unix.Kill(0, unix.SIGTSTP)
-		// The kernel does not suspend a group that no shell is there to continue.
-		// Then no SIGCONT comes either, and the job goes on at once.
-		select {
-		case <-continued:
-		case <-time.After(200 * time.Millisecond):
-		}
-	})
+	suspendSelf(0)
 	if now, err := unix.IoctlGetInt(0, unix.TIOCGPGRP); err == nil && now == t.own {
 		unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, t.job)
 	}

@@ -14,6 +14,8 @@ import (
 // with the start time it is named for good.
 type process struct {
 	pid, ppid int
+	group     int
+	session   int
 	start     uint64 // in clock ticks since boot
 	zombie    bool
 }
@@ -51,21 +53,26 @@ func parseStat(pid int, stat []byte) (process, error) {
 	if len(fields) < 20 {
 		return process{}, fmt.Errorf("/proc/%d/stat: %d fields after the name, want 20 or more", pid, len(fields))
 	}
-	ppid, err := strconv.Atoi(string(fields[1]))
-	if err != nil {
-		return process{}, fmt.Errorf("/proc/%d/stat: ppid: %w", pid, err)
+	var ids [3]int // ppid, group, session
+	for i := range ids {
+		n, err := strconv.Atoi(string(fields[1+i]))
+		if err != nil {
+			return process{}, fmt.Errorf("/proc/%d/stat: field %d after the name: %w", pid, 1+i, err)
+		}
+		ids[i] = n
 	}
 	start, err := strconv.ParseUint(string(fields[19]), 10, 64)
 	if err != nil {
 		return process{}, fmt.Errorf("/proc/%d/stat: start time: %w", pid, err)
 	}
 	state := fields[0][0]
-	return process{pid: pid, ppid: ppid, start: start, zombie: state == 'Z' || state == 'X'}, nil
+	return process{
+		pid: pid, ppid: ids[0], group: ids[1], session: ids[2], start: start, zombie: state == 'Z' || state == 'X',
+	}, nil
 }
 
-// descendants returns every process below root that /proc shows, parents before
-// children, leaving out the trees that except holds (by pid and start time).
-func descendants(root int, except map[int]uint64) ([]process, error) {
+// processes returns every process that /proc shows and keep wants.
+func processes(keep func(process) bool) ([]process, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
 		return nil, err
@@ -75,19 +82,31 @@ func descendants(root int, except map[int]uint64) ([]process, error) {
 	if err != nil {
 		return nil, err
 	}
-	children := make(map[int][]process)
+	var all []process
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil {
 			continue
 		}
-		p, err := readProcess(pid)
-		if err != nil {
-			continue // it ended since
+		if p, err := readProcess(pid); err == nil && keep(p) { // an error: it ended since
+			all = append(all, p)
 		}
-		if start, ok := except[pid]; ok && start == p.start {
-			continue
-		}
+	}
+	return all, nil
+}
+
+// descendants returns every process below root that /proc shows, parents before
+// children, leaving out the trees that except holds (by pid and start time).
+func descendants(root int, except map[int]uint64) ([]process, error) {
+	all, err := processes(func(p process) bool {
+		start, ok := except[p.pid]
+		return !ok || start != p.start
+	})
+	if err != nil {
+		return nil, err
+	}
+	children := make(map[int][]process)
+	for _, p := range all {
 		children[p.ppid] = append(children[p.ppid], p)
 	}
 	tree := children[root]

@@ -63,8 +63,8 @@ func TestGuardianLimits(t *testing.T) {
 
 func TestParseStat(t *testing.T) {
 	t.Parallel()
-	p, err := parseStat(7, []byte("7 (a) b (c\n) Z 3 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 12345 0 0\n"))
-	if want := (process{pid: 7, ppid: 3, start: 12345, zombie: true}); err != nil || p != want {
+	p, err := parseStat(7, []byte("7 (a) b (c\n) Z 3 8 9 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 12345 0 0\n"))
+	if want := (process{pid: 7, ppid: 3, group: 8, session: 9, start: 12345, zombie: true}); err != nil || p != want {
 		t.Errorf("parseStat = %+v, %v; want %+v", p, err, want)
 	}
 	for _, bad := range []string{"", "7 (a S 3", "7 (a) S 3 4", "7 (a) S x 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 1 0 0"} {
