@@ -10,7 +10,8 @@
 // highest seen is refused, which stops the past. [CheckChain] is the chained
 // one: each write also carries the next position in its lane and a digest, so
 // of two byte-identical copies of one leader only one line of descent goes on,
-// which stops the twin.
+// which stops the twin. That holds within a lane: copies that write to
+// different lanes, or one chained and one plain, are not seen to collide.
 //
 // A term enters a resource before it reads or writes there: it commits the
 // raised mark by itself. Otherwise it could read data from before its

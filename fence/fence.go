@@ -36,6 +36,9 @@ const (
 // Lane make the write chained. A Stamp is a plain value; the term that issued
 // it may already be over when the stamp arrives, which is what the check at the
 // resource is for.
+//
+// A write whose outcome is unknown is sent again with the same lane, position
+// and digest, and with the renewal number of the moment of sending.
 type Stamp struct {
 	Resource string // what is written to; 1 to 200 bytes, UTF-8, no control characters
 	Token    Token  // the writer's fencing token
@@ -114,9 +117,9 @@ func CheckText(what, text string, max int) error {
 }
 
 // NewDigest names one logical write: a write id drawn once for it, and a hash of
-// its content. Draw the id once and keep the digest through every resend: the
-// same digest at the same position is recognised as the same write, another
-// digest there as a twin's.
+// its content, which must cover all that the write does. Draw the id once and
+// keep the digest through every resend: the same digest at the same position is
+// recognised as the same write, another digest there as a twin's.
 func NewDigest(writeID string, content []byte) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%d:%s:", len(writeID), writeID)

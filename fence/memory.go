@@ -45,8 +45,12 @@ func (f *Memory) Do(s Stamp, write func() error) (replayed bool, err error) {
 	} else {
 		m, err = m.Check(s)
 	}
-	if err != nil || replayed {
-		return replayed, err
+	if err != nil {
+		return false, err
+	}
+	if replayed {
+		f.keep(s, m)
+		return true, nil
 	}
 	if err := write(); err != nil {
 		return false, err

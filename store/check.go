@@ -3,7 +3,9 @@ package store
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/tenure-go/tenure/fence"
 )
@@ -46,6 +48,9 @@ func (c Claim) Validate(caps Caps) error {
 	check(checkText("holder", c.Holder, HolderMax))
 	if len(c.Meta) > MetaMax {
 		check(Invalid(fmt.Sprintf("meta has %d bytes: allowed are at most %d", len(c.Meta), MetaMax)))
+	}
+	if !utf8.ValidString(c.Meta) || strings.ContainsRune(c.Meta, 0) {
+		check(Invalid(fmt.Sprintf("meta %q: allowed is UTF-8 without zero bytes", c.Meta)))
 	}
 	check(CheckAttempt(c.Attempt))
 	check(CheckTTL(c.TTL, caps))

@@ -10,7 +10,9 @@ import (
 
 // Attempt is an id drawn for one request and kept through its retries. No two
 // requests, and no two copies of one process, may use the same one; package
-// tenure draws them. It is 1 to [AttemptMax] bytes of printable ASCII without
+// tenure draws them. A store remembers the last granted one only, so an attempt
+// that a copy presents very late can be granted again, with a higher token: a
+// term is named by its id and its token together. It is 1 to [AttemptMax] bytes of printable ASCII without
 // spaces.
 type Attempt string
 
@@ -39,10 +41,12 @@ type Claim struct {
 	Holder  string        // a label for people; it grants nothing
 	Attempt Attempt       // drawn for this claim; becomes the term id if it is granted
 	TTL     time.Duration // how long the lease stands without a renewal
-	Meta    string        // shown beside the holder; at most [MetaMax] bytes
+	Meta    string        // shown beside the holder; at most [MetaMax] bytes of UTF-8 without zero bytes
 	Floor   fence.Token   // the granted token will be above it; 0: no floor
 	// FencedOnly says that every write of the work is fenced. Such an election may
-	// be taken over from a burnt term before its expiry.
+	// be taken over from a burnt term before its expiry. It belongs to the election,
+	// not to the claim: all candidates must agree on it, since after such a takeover
+	// a copy of the burnt term may still be valid.
 	FencedOnly bool
 	Takeover   Takeover
 }
@@ -283,7 +287,7 @@ type Evictor interface {
 type Entry struct {
 	At     time.Time
 	Name   string
-	What   string // "granted", "released", "abandoned", "expired", "burnt", "evicted"
+	What   string // "granted", "released" (also: given back), "expired", "burnt", "evicted"
 	Token  fence.Token
 	TermID Attempt
 	Holder string

@@ -64,6 +64,14 @@ func TestClaimValidate(t *testing.T) {
 			[]string{"tenure: meta has 2001 bytes: allowed are at most 2000"},
 		},
 		{
+			"meta with a zero byte", func(c *store.Claim) { c.Meta = "a\x00b" },
+			[]string{`tenure: meta "a\x00b": allowed is UTF-8 without zero bytes`},
+		},
+		{
+			"meta of bytes", func(c *store.Claim) { c.Meta = "\xff" },
+			[]string{`tenure: meta "\xff": allowed is UTF-8 without zero bytes`},
+		},
+		{
 			"no attempt", func(c *store.Claim) { c.Attempt = "" },
 			[]string{"tenure: attempt has 0 bytes: allowed are 1 to 64"},
 		},

@@ -93,7 +93,7 @@ func Acquire(r Row, c store.Claim, ttl time.Duration, now Now) (Row, store.Lease
 		return r, store.Lease{}, err
 	}
 	if r.Exists() && r.TermID == c.Attempt {
-		if r.live(now) && !r.burnt() && r.Evicted == "" && r.Renewal == 0 {
+		if r.live(now) && r.Evicted == "" && r.Renewal == 0 {
 			return r, r.lease(c.Attempt, true, now), nil
 		}
 		return r, store.Lease{}, fmt.Errorf("%w: %s on %q", store.ErrSpent, c.Attempt, c.Name)
@@ -187,7 +187,7 @@ func Abandon(r Row, a store.Attempt, _ Now) (Row, error) {
 	if err := r.known(); err != nil {
 		return r, err
 	}
-	if r.Exists() && r.TermID == a && r.Renewal == 0 && !r.burnt() {
+	if r.Exists() && r.TermID == a && r.Renewal == 0 {
 		r.Released = true
 	}
 	return r, nil
