@@ -63,7 +63,7 @@ type campaign struct {
 
 type confirmation struct {
 	attempt store.Attempt // the renewal that will confirm; empty: not drawn yet
-	done    chan error
+	done    chan struct{} // closed when it has
 }
 
 // run contends until it is over. ctx ends the contending; with a job also the
@@ -92,21 +92,15 @@ func (c *campaign) run(ctx context.Context, once bool) {
 			c.step(core.Wake{})
 		}
 	}
-	c.ending.Store(true)
 	c.close()
 }
 
-// close ends what the loop started and lets late callers through.
+// close ends what the loop started.
 func (c *campaign) close() {
 	c.unwatch()
 	c.mu.Lock()
-	c.closed = true
-	late := c.queue
-	c.queue = nil
+	c.queue, c.closed = nil, true
 	c.mu.Unlock()
-	for _, f := range late {
-		f()
-	}
 	if c.hub != nil {
 		c.hub.leave(c)
 	}
@@ -132,14 +126,14 @@ func (c *campaign) nap() time.Duration {
 		d = time.Hour
 	}
 	if left, ok := c.stallIn(now); ok {
-		d = min(d, max(left, 0))
+		d = min(d, left)
 	}
 	return d
 }
 
 // stallIn is the time until the job counts as stalled.
 func (c *campaign) stallIn(now core.Reading) (time.Duration, bool) {
-	if c.opts.StallAfter == 0 || c.term == nil || !c.state.Job || c.state.Lost || c.state.Phase != core.Leading {
+	if c.opts.StallAfter == 0 || c.state.Phase != core.Leading {
 		return 0, false
 	}
 	return c.opts.StallAfter - (now.Mono - time.Duration(c.term.progress.Load())), true
@@ -147,7 +141,7 @@ func (c *campaign) stallIn(now core.Reading) (time.Duration, bool) {
 
 // lookAtTerm tells the core what the term found out by itself.
 func (c *campaign) lookAtTerm() {
-	if c.term == nil || c.halted {
+	if c.term == nil {
 		return
 	}
 	if left, ok := c.stallIn(c.clock.glance()); ok && left <= 0 {
@@ -158,16 +152,14 @@ func (c *campaign) lookAtTerm() {
 	}
 }
 
-// post hands f to the loop. It reports false if the loop is gone.
-func (c *campaign) post(f func()) bool {
+// post hands f to the loop. If the loop is gone nothing is left to be done.
+func (c *campaign) post(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
-		return false
+	if !c.closed {
+		c.queue = append(c.queue, f)
+		c.nudge()
 	}
-	c.queue = append(c.queue, f)
-	c.nudge()
-	return true
 }
 
 func (c *campaign) nudge() {
@@ -246,8 +238,8 @@ func (c *campaign) act(a core.Action) {
 		c.term.cancel(ErrClosed)
 		c.observe(Draining{Term: c.term.Info()})
 	case core.End:
-		lost := c.term.end(a.Cause, a.Err)
-		c.endWaiters(lost)
+		c.term.end(a.Cause, a.Err)
+		c.waiters = nil // they see it
 		if e := c.term.lost(); e != nil {
 			c.observe(Lost{Term: e.Term, Err: e})
 			if !core.Acknowledges(a.Cause) {
@@ -412,9 +404,8 @@ func (c *campaign) resign(t *Term) {
 }
 
 func (c *campaign) confirm(t *Term, w *confirmation) {
-	if err := t.Err(); err != nil || t != c.term || c.halted {
-		w.done <- t.finalErr()
-		return
+	if t.Err() != nil {
+		return // which the caller sees
 	}
 	c.waiters = append(c.waiters, w)
 	c.step(core.Confirm{})
@@ -442,20 +433,13 @@ func (c *campaign) confirmed(l store.Lease) {
 			w.attempt = ""
 			rest = append(rest, w)
 		default:
-			w.done <- nil
+			close(w.done)
 		}
 	}
 	c.waiters = rest
 	if l.Replayed && len(rest) > 0 {
 		c.post(func() { c.step(core.Confirm{}) })
 	}
-}
-
-func (c *campaign) endWaiters(err error) {
-	for _, w := range c.waiters {
-		w.done <- err
-	}
-	c.waiters = nil
 }
 
 func (c *campaign) held(err *store.HeldError) {

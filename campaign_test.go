@@ -131,7 +131,7 @@ func TestTryRunOnAHangingStore(t *testing.T) {
 			if err == nil || errors.Is(err, ErrHeld) || !deaf && !errors.Is(err, store.ErrUnreachable) {
 				t.Errorf("deaf %v: %v", deaf, err)
 			}
-			if d := time.Since(began); d > 10*time.Second {
+			if d := time.Since(began); d > 9*time.Second { // five request time-outs, and the pauses between tries
 				t.Errorf("deaf %v: took %v", deaf, d)
 			}
 			close(free)
@@ -899,5 +899,60 @@ func TestTryRunTriesAgain(t *testing.T) {
 		if err != nil || !ran {
 			t.Errorf("ran %v, %v", ran, err)
 		}
+	})
+}
+
+// The watchdog of the job's progress keeps nothing else from being done, and
+// ends with the job's duty to report.
+func TestStallWatchdog(t *testing.T) {
+	t.Run("longer than the lease", func(t *testing.T) {
+		bubble(t, func(t *testing.T, s *memstore.Store) {
+			began := time.Now()
+			term := mustCampaign(t, mustElector(t, s, "job", func(o *Options) { o.StallAfter = time.Minute }))
+			<-term.Done()
+			if err := term.Err(); !errors.Is(err, ErrStalled) || !strings.Contains(err.Error(), "1m0s") {
+				t.Error(err)
+			}
+			if d := time.Since(began); d != time.Minute {
+				t.Errorf("ended after %v", d)
+			}
+			_ = term.Resign(t.Context())
+		})
+	})
+	t.Run("while the job ends", func(t *testing.T) {
+		bubble(t, func(t *testing.T, s *memstore.Store) {
+			err := mustElector(t, s, "job", func(o *Options) { o.StallAfter = 3 * time.Second }).RunOnce(t.Context(), func(_ context.Context, term *Term) error {
+				_ = term.Resign(context.Background())
+				time.Sleep(time.Minute)
+				return term.Err()
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	})
+	t.Run("after the job", func(t *testing.T) {
+		bubble(t, func(t *testing.T, s *memstore.Store) {
+			events := new(recorder)
+			e := mustElector(t, s, "job", func(o *Options) { o.StallAfter, o.MinHold, o.Observer = 3*time.Second, time.Minute, events })
+			if err := e.RunOnce(t.Context(), func(context.Context, *Term) error { return nil }); err != nil {
+				t.Error(err)
+			}
+			if lost := of[Lost](events); len(lost) != 0 {
+				t.Errorf("lost: %v", lost[0].Err)
+			}
+		})
+	})
+	t.Run("slow to stop", func(t *testing.T) {
+		bubble(t, func(t *testing.T, s *memstore.Store) {
+			err := mustElector(t, s, "job", func(o *Options) { o.StallAfter = 3 * time.Second }).RunOnce(t.Context(), func(ctx context.Context, _ *Term) error {
+				<-ctx.Done()
+				time.Sleep(time.Minute)
+				return nil
+			})
+			if !errors.Is(err, ErrStalled) {
+				t.Error(err)
+			}
+		})
 	})
 }

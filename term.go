@@ -128,16 +128,11 @@ func (t *Term) Confirm(ctx context.Context) error {
 	if err := t.Err(); err != nil {
 		return err
 	}
-	w := &confirmation{done: make(chan error, 1)}
-	if !t.c.post(func() { t.c.confirm(t, w) }) {
-		return t.finalErr()
-	}
+	w := &confirmation{done: make(chan struct{})}
+	t.c.post(func() { t.c.confirm(t, w) })
 	select {
-	case err := <-w.done:
-		if err == nil {
-			err = t.Err()
-		}
-		return err
+	case <-w.done:
+		return t.Err()
 	case <-t.gone: // also when the loop is stuck
 		return t.Err()
 	case <-ctx.Done():
@@ -172,13 +167,11 @@ func (t *Term) Revoke(evidence error) { t.end(ErrDisrupted, evidence) }
 // Inside a job it only asks: the job's context ends with cause [ErrClosed], the
 // term stays valid until the job has returned, and Resign returns nil at once.
 func (t *Term) Resign(ctx context.Context) error {
-	posted := t.c.post(func() { t.c.resign(t) })
-	if t.job && posted {
+	t.c.post(func() { t.c.resign(t) })
+	if t.job {
 		return nil
 	}
-	if !t.job {
-		t.c.ending.Store(true) // whoever contends now waits, and is not told that somebody does
-	}
+	t.c.ending.Store(true) // whoever contends now waits, and is not told that somebody does
 	select {
 	case <-t.c.done:
 		return t.release
@@ -216,14 +209,6 @@ func (t *Term) expire() *LostError {
 		said = *p
 	}
 	return t.end(core.Expiry(said), said)
-}
-
-// finalErr is Err for a term whose loop is gone.
-func (t *Term) finalErr() error {
-	if err := t.Err(); err != nil {
-		return err
-	}
-	return t.end(ErrClosed, nil)
 }
 
 // lost returns the loss, if the term ended before its job did.
