@@ -71,16 +71,18 @@ func (f *Fence) Do(ctx context.Context, s fence.Stamp, write func(tx *sql.Tx) er
 	}
 	defer tx.Rollback() // after a commit it does nothing
 	replayed, err = Check(ctx, tx, s)
-	if err != nil || replayed {
-		return replayed, err
-	}
-	if err := write(tx); err != nil {
+	if err != nil {
 		return false, err
+	}
+	if !replayed {
+		if err := write(tx); err != nil {
+			return false, err
+		}
 	}
 	if err := tx.Commit(); err != nil {
 		return false, commitError(err)
 	}
-	return false, nil
+	return replayed, nil
 }
 
 // Last returns what the resource remembers of a lane: the position and digest of
@@ -126,8 +128,8 @@ func Enter(ctx context.Context, db *sql.DB, s fence.Stamp) error { return NewFen
 
 // Check checks s within the caller's own transaction and keeps the raised marks
 // in it, so that they are committed with the caller's writes or not at all. If
-// replayed, the write is there already: write nothing and report success. After
-// an error, roll back.
+// replayed, the write is there already: write nothing more, commit, and report
+// success. After an error, roll back.
 //
 // Call it before anything else in the transaction. It begins with a write, which
 // takes the file's write lock, so a plain BEGIN becomes as good as a BEGIN
@@ -175,20 +177,20 @@ func Check(ctx context.Context, tx *sql.Tx, s fence.Stamp) (replayed bool, err e
 	} else {
 		next, err = mark.Check(s)
 	}
-	if err != nil || replayed {
-		return replayed, err
+	if err != nil {
+		return false, err
 	}
 	if next != mark {
 		if _, err := tx.ExecContext(ctx, strings.TrimSpace(sqlFenceMarkKeep), resource, int64(next.Token), blob(next.TermID), next.Renewal); err != nil {
 			return false, fenceError(err)
 		}
 	}
-	if s.Chained() {
+	if s.Chained() && !replayed {
 		if _, err := tx.ExecContext(ctx, strings.TrimSpace(sqlFenceLaneKeep), resource, lane, int64(last.Token), last.Position, blob(last.Digest)); err != nil {
 			return false, fenceError(err)
 		}
 	}
-	return false, nil
+	return replayed, nil
 }
 
 // Querier is what [Last] reads through: a *sql.DB, *sql.Conn or *sql.Tx.

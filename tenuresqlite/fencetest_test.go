@@ -115,13 +115,15 @@ func (l *fencedList) write(ctx context.Context, s fence.Stamp, value string, ins
 	}
 	defer tx.Rollback()
 	replayed, err := Check(ctx, tx, s)
-	if err != nil || replayed {
-		return replayed, err
-	}
-	if err := insert(tx); err != nil {
+	if err != nil {
 		return false, err
 	}
-	return false, tx.Commit()
+	if !replayed {
+		if err := insert(tx); err != nil {
+			return false, err
+		}
+	}
+	return replayed, tx.Commit()
 }
 
 func (l *fencedList) Written(ctx context.Context, resource string) ([]string, error) {

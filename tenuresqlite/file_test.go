@@ -567,7 +567,7 @@ func TestB32_NamesInAnyEncoding(t *testing.T) {
 		leases := make(map[string]store.Lease)
 		for i, name := range names {
 			c := claim(name, time.Minute)
-			c.Holder, c.Meta, c.Floor = name, "meta\x00\xff of "+name, 1<<53+1
+			c.Holder, c.Meta, c.Floor = name, "meta\n\t☃ of "+name, 1<<53+1
 			leases[name] = acquire(t, s, c)
 			if i%2 == 0 {
 				leases[name] = renewed(t, s, leases[name])
@@ -575,7 +575,7 @@ func TestB32_NamesInAnyEncoding(t *testing.T) {
 		}
 		for _, name := range names {
 			rec := get(t, s, name)
-			if rec.Name != name || rec.TermID != leases[name].TermID || rec.Holder != name || rec.Meta != "meta\x00\xff of "+name || rec.Token != 1<<53+2 {
+			if rec.Name != name || rec.TermID != leases[name].TermID || rec.Holder != name || rec.Meta != "meta\n\t☃ of "+name || rec.Token != 1<<53+2 {
 				t.Errorf("%s, %q: %+v", encoding, name, rec)
 			}
 		}
