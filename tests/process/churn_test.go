@@ -116,6 +116,9 @@ func TestS03_NothingLeftBehind(t *testing.T) {
 	f := newField(t)
 	plan := f.plan(30 * time.Second)
 	plan.N = 500
+	if raceDetector {
+		plan.N = 100
+	}
 	a := f.start("churn", "a", plan)
 	closed := a.await("closed", nil)
 	for _, left := range closed.Left {
