@@ -151,7 +151,8 @@ func TestSince(t *testing.T) {
 func TestValidIsComputed(t *testing.T) {
 	s, now := New(Config{TTL: 15 * time.Second}.WithDefaults(true), 1), Reading{Wall: time.Hour, Mono: time.Hour}
 	for _, ev := range []Event{
-		Contend{}, Drawn{Attempt: "a1"},
+		Contend{},
+		Drawn{Attempt: "a1"},
 		Reply{Op: OpAcquire, Attempt: "a1", Lease: store.Lease{TermID: "a1", Attempt: "a1", Token: 1, TTL: 15 * time.Second}},
 	} {
 		s, _ = s.Step(now, ev)

@@ -30,11 +30,10 @@ type field struct {
 	t   testing.TB
 	dir string
 
-	mu     sync.Mutex
-	log    []event
-	news   chan struct{} // closed, and replaced, at each event
-	procs  []*proc
-	closed bool
+	mu    sync.Mutex
+	log   []event
+	news  chan struct{} // closed, and replaced, at each event
+	procs []*proc
 }
 
 // newField makes the files that a test's processes share. At the end of the test
