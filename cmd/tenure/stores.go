@@ -28,6 +28,9 @@ type openStore struct {
 	close     func() error
 }
 
+// Unwrap keeps what the store can do beyond the contract within reach.
+func (s *openStore) Unwrap() store.Store { return s.Store }
+
 // open opens the store that the flags, the environment or the default name.
 func (f storeFlags) open(ctx context.Context, a *app) (*openStore, error) {
 	text, source, err := f.find(a)
