@@ -193,15 +193,16 @@ func TestConfirmIsAlwaysAnswered(t *testing.T) {
 	})
 	t.Run("inside an observer", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			var term *Term
+			var observed atomic.Pointer[Term]
 			asked := make(chan error, 1)
-			_, _, term = campaign1(t, func(o *Options) {
+			_, _, term := campaign1(t, func(o *Options) {
 				o.Observer = ObserverFunc(func(e Event) {
 					if _, ok := e.(Renewed); ok {
-						asked <- term.Confirm(context.Background())
+						asked <- observed.Load().Confirm(context.Background())
 					}
 				})
 			})
+			observed.Store(term)
 			if err := <-asked; !errors.Is(err, ErrExpired) {
 				t.Error(err)
 			}
