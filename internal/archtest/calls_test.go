@@ -25,6 +25,7 @@ var sleepers = map[string]string{
 	"tests/process":  "other processes are polled, kept frozen for as long as a lease, and ask for their term's validity all the time",
 	"tests/property": "a store that is broken on purpose looks away between reading and writing",
 
+	"cmd/tenure/fieldcases_test.go":           "other processes are polled",
 	"cmd/tenure/script_test.go":               "scripts poll for what the command in the background writes",
 	"cmd/tenure/internal/guard/main_test.go":  "helper processes poll for files of each other, and write down the time for as long as they live",
 	"cmd/tenure/internal/guard/guard_test.go": "signals are sent until a process that reads none of them has ended",
