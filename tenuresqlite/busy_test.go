@@ -49,7 +49,7 @@ func TestB16_JobHoldsAWriteTransaction(t *testing.T) {
 				return s.RenewBatch(ctx, []store.Renewal{{Lease: l, Attempt: attempt()}})[0].Err
 			},
 		} {
-			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+			ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 			err := request(ctx)
 			cancel()
 			isKind(t, err, store.ErrBusy, path)
@@ -92,18 +92,18 @@ func TestB16_JobReads(t *testing.T) {
 		l := acquire(t, s, claim("a", time.Minute))
 		job := start(t, "read", path)
 		job.expect("reading 1")
-		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
-		defer cancel()
 		if journal == WAL {
-			ctx = context.Background()
-		}
-		next, err := s.Renew(ctx, l, attempt())
-		if journal == WAL {
-			if err != nil {
-				t.Error(err)
-			}
-			l = next
+			l = renewed(t, s, l)
 		} else {
+			// If the time runs out in the middle of an attempt to commit, the outcome is
+			// unknown; the same attempt may be sent again.
+			a, err := attempt(), error(nil)
+			eventually(t, "the file is said to be busy", func() bool {
+				ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+				defer cancel()
+				_, err = s.Renew(ctx, l, a)
+				return !store.OutcomeUnknown(err)
+			})
 			isKind(t, err, store.ErrBusy, path)
 			if want := "process " + strconv.Itoa(job.cmd.Process.Pid); !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "has been reading") {
 				t.Errorf("the error %q does not say that %s is reading", err, want)
@@ -122,7 +122,7 @@ func TestB16_JobReads(t *testing.T) {
 func TestB16_OwnBound(t *testing.T) {
 	path := file(t)
 	l := acquire(t, open(t, path, nil), claim("a", time.Minute))
-	s := open(t, path, &Options{Wait: 50 * time.Millisecond})
+	s := open(t, path, &Options{Wait: 500 * time.Millisecond})
 	job := start(t, "hold", path)
 	job.expect("holding")
 	_, err := s.Renew(context.Background(), l, attempt())
@@ -293,8 +293,8 @@ func TestB19_LostReply(t *testing.T) {
 			}
 		}
 		t.Logf("of 150 acquires %d were answered, %d had an unknown outcome; %d were replayed", told, unknown, replayed)
-		if told == 0 || replayed == 0 {
-			t.Error("no acquire was answered: the test tested nothing")
+		if replayed == 0 {
+			t.Error("no acquire was carried out at first: the test tested nothing")
 		}
 	})
 }

@@ -159,6 +159,10 @@ type call struct {
 	after     func()       // done once the caller has its answer
 }
 
+// commitGrace is how long after the end of its context a request waits for a
+// commit that is under way.
+const commitGrace = 20 * time.Millisecond
+
 // run lets f use a lane's connection and returns what it returned, or an error as
 // soon as ctx ends, or the store's own bound if ctx has none. Even a disk that
 // does not answer holds up nobody but the goroutine that f runs in.
@@ -207,11 +211,14 @@ func run[T any](ctx context.Context, s *Store, l *lane, f func(*call) (T, error)
 	if c.stage.CompareAndSwap(undone, abandoned) {
 		return zero, s.busy(c)
 	}
-	// It is committing or has just finished.
+	// It is committing or has just finished: a moment more may spare the caller an
+	// unknown outcome.
+	moment := time.NewTimer(commitGrace)
+	defer moment.Stop()
 	select {
 	case a := <-answers:
 		return a.v, a.err
-	default:
+	case <-moment.C:
 		return zero, &failure{
 			kind: store.ErrUnreachable, unknown: true, cause: ctx.Err(),
 			text: fmt.Sprintf("%s did not finish writing in time", s.path),
