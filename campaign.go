@@ -52,8 +52,8 @@ type campaign struct {
 	hub       *hub
 	calls     sync.WaitGroup
 	out       int
-	cancels   map[int]context.CancelFunc
-	callID    int
+	calling   context.Context // of the calls that are out
+	cancel    context.CancelFunc
 	tried     store.Attempt // the attempt of the last Renew: a second one goes alone
 	waiters   []*confirmation
 	stopWatch context.CancelFunc
@@ -70,6 +70,7 @@ type confirmation struct {
 // term, else only until elected.
 func (c *campaign) run(ctx context.Context, once bool) {
 	defer close(c.done)
+	c.calling, c.cancel = context.WithCancel(context.Background())
 	c.began = c.clock.read()
 	c.hub = joinHub(c.store, c)
 	c.step(core.Contend{Once: once})
@@ -104,9 +105,7 @@ func (c *campaign) close() {
 	if c.hub != nil {
 		c.hub.leave(c)
 	}
-	for _, cancel := range c.cancels {
-		cancel()
-	}
+	c.cancel()
 	returned := make(chan struct{})
 	go func() {
 		c.calls.Wait()
@@ -225,9 +224,8 @@ func (c *campaign) act(a core.Action) {
 			return store.Lease{}, c.store.Abandon(ctx, c.name, a.Attempt)
 		})
 	case core.Cancel:
-		for _, cancel := range c.cancels {
-			cancel()
-		}
+		c.cancel()
+		c.calling, c.cancel = context.WithCancel(context.Background())
 	case core.Begin:
 		c.begin(a)
 	case core.Extend:
@@ -285,10 +283,7 @@ func (c *campaign) call(op core.Op, a store.Attempt, f func(context.Context) (st
 		return
 	}
 	// A little less than the core waits, so that it hears of a time-out as an error.
-	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.Timeout*7/8)
-	c.callID++
-	id := c.callID
-	c.cancels[id] = cancel
+	ctx, cancel := context.WithTimeout(c.calling, c.cfg.Timeout*7/8)
 	c.out++
 	c.calls.Add(1)
 	go func() {
@@ -297,7 +292,6 @@ func (c *campaign) call(op core.Op, a store.Attempt, f func(context.Context) (st
 		l, err := guarded(func() (store.Lease, error) { return f(ctx) })
 		c.post(func() {
 			c.out--
-			delete(c.cancels, id)
 			c.step(core.Reply{Op: op, Attempt: a, Lease: l, Err: err})
 		})
 	}()

@@ -956,3 +956,120 @@ func TestStallWatchdog(t *testing.T) {
 		})
 	})
 }
+
+// A renewal that hangs does not keep whoever resigns, nor is it left behind.
+func TestResignWhileARenewalHangs(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memstore.Store) {
+		h := &hooked{Store: s}
+		h.renew = func(ctx context.Context, _ store.Lease, _ store.Attempt) (store.Lease, error) {
+			<-ctx.Done()
+			return store.Lease{}, ctx.Err()
+		}
+		term := mustCampaign(t, mustElector(t, h, "job", nil))
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		began := time.Now()
+		if err := term.Resign(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if d := time.Since(began); d != 0 {
+			t.Errorf("took %v", d)
+		}
+		if rec, err := s.Get(t.Context(), "job"); err != nil || rec.State != store.Vacant {
+			t.Errorf("record %v, %v", rec.State, err)
+		}
+	})
+}
+
+// A stop does not wait for the claim that is out: it ends the call and gives back
+// what may have been granted.
+func TestStopEndsTheClaim(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memstore.Store) {
+		h := &hooked{Store: s}
+		var allowed time.Duration
+		h.acquire = func(ctx context.Context, c store.Claim) (store.Lease, error) {
+			until, _ := ctx.Deadline()
+			allowed = time.Until(until)
+			_, _ = s.Acquire(ctx, c)
+			<-ctx.Done()
+			return store.Lease{}, ctx.Err()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		if _, err := mustElector(t, h, "job", nil).Campaign(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		if d := time.Since(began); d != time.Second {
+			t.Errorf("took %v", d)
+		}
+		if rec, err := s.Get(t.Context(), "job"); err != nil || rec.State != store.Vacant {
+			t.Errorf("record %v, %v", rec.State, err)
+		}
+		if most := DefaultTTL / 9; allowed > most || allowed < most/2 {
+			t.Errorf("a request had %v of %v", allowed, most)
+		}
+	})
+}
+
+// A client that never returns costs a few goroutines, however long it goes on,
+// and the operator hears why.
+func TestDeafClientCostsFewCalls(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memstore.Store) {
+		free := make(chan struct{})
+		h := &hooked{Store: s}
+		h.acquire = func(ctx context.Context, c store.Claim) (store.Lease, error) {
+			<-free
+			return s.Acquire(ctx, c)
+		}
+		events := new(recorder)
+		e := mustElector(t, h, "job", func(o *Options) { o.Observer = events })
+		led := make(chan struct{})
+		stop := start(t, e, func(ctx context.Context, _ *Term) error {
+			close(led)
+			<-ctx.Done()
+			return nil
+		})
+		time.Sleep(time.Hour)
+		if n := h.count("acquire"); n != callsMax {
+			t.Errorf("%d calls are out", n)
+		}
+		told := false
+		for _, failed := range of[AskFailed](events) {
+			told = told || strings.Contains(failed.Err.Error(), "8 calls have not returned") && errors.Is(failed.Err, store.ErrUnreachable)
+		}
+		if !told {
+			t.Error("nobody was told why")
+		}
+		close(free)
+		began := time.Now()
+		<-led
+		if d := time.Since(began); d > 20*time.Second {
+			t.Errorf("leads %v after the client is back", d)
+		}
+		stop()
+	})
+}
+
+// The server's nonce is in the mix of every attempt.
+func TestNonceIsAsked(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memstore.Store) {
+		n := &nonced{Store: s}
+		term := mustCampaign(t, mustElector(t, n, "job", nil))
+		_ = term.Confirm(t.Context())
+		_ = term.Resign(t.Context())
+		if got := n.asked.Load(); got != 2 {
+			t.Errorf("asked %d times for 2 attempts", got)
+		}
+	})
+}
+
+type nonced struct {
+	store.Store
+	asked atomic.Int32
+}
+
+func (n *nonced) Nonce() string {
+	n.asked.Add(1)
+	return "a"
+}

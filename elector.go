@@ -188,7 +188,7 @@ func (e *Elector) replace(parent context.Context) (c, former *campaign) {
 		store: e.store, noncer: noncer, name: e.name, opts: e.opts, cfg: e.cfg, clock: e.clock, parent: parent,
 		observe: shielded(logger, logTo(logger, e.name), e.opts.Observer),
 		elected: make(chan *Term, 1), done: make(chan struct{}), signal: make(chan struct{}, 1),
-		state: core.New(e.cfg, rand.Uint64()), cancels: make(map[int]context.CancelFunc),
+		state: core.New(e.cfg, rand.Uint64()),
 	}
 	return e.last, nil
 }
