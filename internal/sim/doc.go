@@ -46,6 +46,18 @@
 // violation, and so is anything that a stop, a suspend, a clock step or a
 // message does.
 //
+// # What the chain does not do
+//
+// ChainDescends is about one lane, jobs that know what became of their last
+// write before they make the next, and a resource that loses nothing. Beyond
+// that the simulator has seen two copies go on side by side under one token:
+//
+//   - each in a lane of its own ([MarkLanesApart]), until one of them renews;
+//   - in one lane, if a job writes on without waiting: its refused write is
+//     overtaken by the next, which fits behind the other copy's (a mutant);
+//   - in one lane, after the resource lost writes: positions are all that the
+//     chain goes by, and both copies have one that fits ([MarkLinesMixed]).
+//
 // The store's own clock is trusted: it runs at its own rate but never steps.
 // That is an assumption of every lease.
 package sim
