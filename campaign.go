@@ -314,7 +314,9 @@ func (c *campaign) begin(a core.Begin) {
 	t := &Term{c: c, ctx: ctx, cancel: cancel, gone: make(chan struct{}), job: c.job != nil}
 	t.right.Store(&right{lease: a.Lease, anchor: a.Anchor, risen: a.Anchor})
 	t.Progress()
-	t.guard = time.AfterFunc(time.Hour, t.watchdog)
+	// It notices the end without the loop, in case an observer holds that up. It is
+	// set only once it can be stopped.
+	t.guard = time.AfterFunc(time.Hour, func() { _ = t.Err() })
 	t.guard.Reset(t.StepDownIn())
 	c.term = t
 	c.observe(Acquired{Term: t.Info()})
@@ -344,7 +346,6 @@ func (c *campaign) work(t *Term) {
 
 func (c *campaign) jobEnded(t *Term, err error, panicked *PanicError) {
 	_ = t.Err() // latches an end that nobody has noticed yet
-	c.lookAtTerm()
 	t.verdict = verdict(t.lost(), err)
 	c.observe(JobEnded{Term: t.Info(), Err: err})
 	t.cancel(ErrClosed)
@@ -365,14 +366,6 @@ func (t *Term) extend(l store.Lease, anchor core.Reading) {
 	t.right.Store(&r)
 	t.trouble.Store(nil)
 	t.guard.Reset(t.StepDownIn())
-}
-
-// watchdog runs when the step-down time may have passed: without the loop, in
-// case an observer holds that up.
-func (t *Term) watchdog() {
-	if t.over.Load() == nil && t.Err() == nil {
-		t.guard.Reset(max(t.StepDownIn(), time.Millisecond))
-	}
 }
 
 // windUp ends the story of a term of Campaign that is over. If the election is to

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"os"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -1072,4 +1074,143 @@ type nonced struct {
 func (n *nonced) Nonce() string {
 	n.asked.Add(1)
 	return "a"
+}
+
+// A panic ends Run, which would else contend again.
+func TestRunPanicsWithTheJob(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memstore.Store) {
+		terms := 0
+		defer func() {
+			if p, ok := recover().(*PanicError); !ok || p.Value != "boom" || terms != 1 {
+				t.Errorf("panicked with %v after %d terms", p, terms)
+			}
+			if rec, err := s.Get(context.Background(), "job"); err != nil || rec.State != store.Vacant {
+				t.Errorf("record %v, %v", rec.State, err)
+			}
+		}()
+		_ = mustElector(t, s, "job", nil).Run(t.Context(), func(context.Context, *Term) error {
+			terms++
+			panic("boom")
+		})
+	})
+}
+
+// The job's context ends with the job, not with the lease that is held longer.
+func TestJobsContextEndsWithTheJob(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memstore.Store) {
+		began := time.Now()
+		var left time.Duration
+		err := mustElector(t, s, "job", func(o *Options) { o.MinHold = time.Minute }).RunOnce(t.Context(), func(ctx context.Context, term *Term) error {
+			context.AfterFunc(ctx, func() {
+				left = time.Since(began)
+				if !errors.Is(context.Cause(ctx), ErrClosed) || term.Err() != nil {
+					t.Errorf("cause %v, err %v", context.Cause(ctx), term.Err())
+				}
+			})
+			return nil
+		})
+		if err != nil || left != 0 || time.Since(began) != time.Minute {
+			t.Errorf("%v; the context ended after %v, the term after %v", err, left, time.Since(began))
+		}
+	})
+}
+
+// A leader does not listen for vacancies.
+func TestWatchEndsWithTheWaiting(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memstore.Store) {
+		holder := mustCampaign(t, mustElector(t, s, "job", nil))
+		var listening atomic.Int32
+		w := &watching{Store: s, watch: func(ctx context.Context, _ string) (<-chan store.Hint, error) {
+			listening.Add(1)
+			context.AfterFunc(ctx, func() { listening.Add(-1) })
+			return make(chan store.Hint), nil
+		}}
+		time.AfterFunc(time.Second, func() {
+			if n := listening.Load(); n != 1 {
+				t.Errorf("%d watches while waiting", n)
+			}
+			_ = holder.Resign(context.Background())
+		})
+		term := mustCampaign(t, mustElector(t, w, "job", nil))
+		synctest.Wait()
+		if n := listening.Load(); n != 0 {
+			t.Errorf("%d watches while leading", n)
+		}
+		_ = term.Resign(t.Context())
+	})
+}
+
+// Who holds an election is told by a label that an operator can find.
+func TestDefaultHolder(t *testing.T) {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "unknown-host"
+	}
+	if got, want := defaultHolder(), fmt.Sprintf("%s:%d", host, os.Getpid()); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// Time that is left is never less than nothing.
+func TestTimeLeft(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memstore.Store) {
+		term := mustCampaign(t, mustElector(t, s, "job", nil))
+		term.Revoke(nil)
+		time.Sleep(time.Hour)
+		if a, b := term.Remaining(), term.StepDownIn(); a != 0 || b != 0 {
+			t.Errorf("%v and %v left after an hour", a, b)
+		}
+	})
+}
+
+// What an operator should know is in the log, once.
+func TestLog(t *testing.T) {
+	info := Info{Name: "job", ID: "a1", Token: 7, Holder: "me"}
+	held := &HeldError{Name: "job", Holder: "other", Token: 6, Remaining: time.Second}
+	for _, tc := range []struct {
+		name   string
+		events []Event
+		want   []string // one for each line
+	}{
+		{"waiting", []Event{Waiting{Held: held}, Waiting{Held: held}}, []string{"holder=other token=6 remaining=1s"}},
+		{
+			"waiting for another",
+			[]Event{Waiting{Held: held}, Waiting{Held: &HeldError{Holder: "third"}}, Acquired{Term: info}, Waiting{Held: &HeldError{Holder: "third"}}},
+			[]string{"holder=other", "holder=third", "msg=leading election=job token=7 term=a1 holder=me", "holder=third"},
+		},
+		{
+			"asking failed",
+			[]Event{Waiting{Held: held}, AskFailed{Err: store.ErrBusy}, Waiting{Held: held}},
+			[]string{"holder=other", "level=WARN", "holder=other"},
+		},
+		{"renewed", []Event{Renewed{Term: info}}, []string{"level=DEBUG"}},
+		{"renewal failed", []Event{RenewFailed{Term: info, Err: store.ErrBusy, Left: 4 * time.Second}}, []string{`level=WARN.*token=7 left=4s error="tenure: store busy"`}},
+		{"draining", []Event{Draining{Term: info}}, []string{"level=INFO"}},
+		{"lost", []Event{Lost{Term: info, Err: &LostError{Term: info, Cause: ErrCloned}}}, []string{"level=ERROR.*token=7 reason=cloned"}},
+		{"job ended", []Event{JobEnded{Term: info}}, nil},
+		{"job failed", []Event{JobEnded{Term: info, Err: errors.New("boom")}}, []string{"level=ERROR.*error=boom"}},
+		{"overdue", []Event{Overdue{Term: info}}, []string{"level=ERROR.*another leader may be at work"}},
+		{"released", []Event{Released{Term: info, Free: true}}, []string{"level=INFO.*msg=released"}},
+		{"left to run out", []Event{Released{Term: info}}, nil},
+		{"release failed", []Event{Released{Term: info, Err: store.ErrUnreachable}}, []string{"level=WARN.*runs out by itself"}},
+	} {
+		var out bytes.Buffer
+		log := logTo(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})), "job")
+		for _, e := range tc.events {
+			log(e)
+		}
+		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
+		if out.Len() == 0 {
+			lines = nil
+		}
+		if len(lines) != len(tc.want) {
+			t.Errorf("%s: %d lines, want %d:\n%s", tc.name, len(lines), len(tc.want), out.String())
+			continue
+		}
+		for i, want := range tc.want {
+			if !regexp.MustCompile(want).MatchString(lines[i]) || !strings.Contains(lines[i], "election=job") {
+				t.Errorf("%s: got %q, want %q in it", tc.name, lines[i], want)
+			}
+		}
+	}
 }

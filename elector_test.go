@@ -526,6 +526,30 @@ func TestWedgedLoopEndsTerm(t *testing.T) {
 	})
 }
 
+// The same before the first renewal was answered.
+func TestWedgedLoopEndsYoungTerm(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memstore.Store) {
+		hold := make(chan struct{})
+		h := &hooked{Store: s}
+		h.renew = func(context.Context, store.Lease, store.Attempt) (store.Lease, error) {
+			return store.Lease{}, errors.New("not now")
+		}
+		term := mustCampaign(t, mustElector(t, h, "job", func(o *Options) {
+			o.Observer = ObserverFunc(func(e Event) {
+				if _, ok := e.(RenewFailed); ok {
+					<-hold
+				}
+			})
+		}))
+		began := time.Now()
+		<-term.Done()
+		if d := time.Since(began); d != 10*time.Second {
+			t.Errorf("ended after %v", d)
+		}
+		close(hold)
+	})
+}
+
 // A late answer does not bring an ended term back.
 func TestLateAnswerAfterTheEnd(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memstore.Store) {

@@ -329,6 +329,7 @@ func TestB11_JobEndsReleaseFollows(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *memstore.Store) {
 				began := time.Now()
+				events := new(recorder)
 				err := func() (err error) {
 					defer func() {
 						p := recover()
@@ -342,8 +343,12 @@ func TestB11_JobEndsReleaseFollows(t *testing.T) {
 							}
 						}
 					}()
-					return mustElector(t, s, "job", nil).RunOnce(t.Context(), func(context.Context, *Term) error { return tc.job() })
+					e := mustElector(t, s, "job", func(o *Options) { o.Observer = events })
+					return e.RunOnce(t.Context(), func(context.Context, *Term) error { return tc.job() })
 				}()
+				if ended := of[JobEnded](events); len(ended) != 1 || !errors.Is(ended[0].Err, tc.want) {
+					t.Errorf("told of %v", ended)
+				}
 				if !errors.Is(err, tc.want) {
 					t.Errorf("got %v, want %v", err, tc.want)
 				}
