@@ -19,7 +19,7 @@ const (
 	// lookSlow is how often the file is looked at though nobody announced a change.
 	// It finds what was never announced: a change made by hand, or by a process
 	// that was killed between its commit and its announcement.
-	lookSlow = 2 * time.Second
+	lookSlow = 5 * time.Second
 	// lookFast is how often the file's times are looked at where the system does
 	// not announce changes.
 	lookFast = 25 * time.Millisecond
@@ -59,7 +59,7 @@ type watcher struct {
 // happens to a record ([store.HintChanged]); an expiry by itself is not
 // announced. The election, and the file, need not exist yet. Hints come within
 // milliseconds of the change, from any process on this host. What nobody
-// announced, such as a change by hand, is seen within some three seconds.
+// announced, such as a change by hand, is seen within some eight seconds.
 func (s *Store) Watch(ctx context.Context, name string) (<-chan store.Hint, error) {
 	if err := store.CheckName(name); err != nil {
 		return nil, err
