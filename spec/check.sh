@@ -12,14 +12,16 @@ trap 'rm -rf "$work"' EXIT
 cd "$work"
 
 # search FLAGS...: build the verifier with those flags and run it. The verdict is
-# "holds", "refuted" or "unfinished"; the number of states is in $states.
+# "holds", "refuted" or "unfinished"; the number of states is in $states, the
+# assertion that failed in $why.
 search() {
   spin -a "$@" "$model" >spin.txt || { cat spin.txt >&2; exit 1; }
   gcc -O2 -DSAFETY -DCOLLAPSE -DVECTORSZ=2048 -DMEMLIM="${MEMORY_MB:-8000}" -w -o pan pan.c
   local rc=0
   timeout "${SECONDS_MAX:-3600}" ./pan -E -m3000000 >out.txt || rc=$?
   states=$(sed -n 's/ *\([0-9.e+]*\) states, stored.*/\1/p' out.txt)
-  if grep -q 'assertion violated' out.txt; then
+  why=$(sed -n 's/.*assertion violated \(.*\) (at depth.*/\1/p' out.txt)
+  if [ -n "$why" ]; then
     verdict=refuted
   elif [ "$rc" = 0 ] && grep -q 'errors: 0' out.txt && ! grep -qiE 'too small|out of memory|aborted|not complet' out.txt; then
     verdict=holds
@@ -35,21 +37,22 @@ must() {
   shift
   local begun=$SECONDS
   search "$@"
-  echo "$verdict (must: $want)  states ${states:-?}  $((SECONDS - begun)) s  $*"
+  echo "$verdict${why:+ by $why} (must: $want)  states ${states:-?}  $((SECONDS - begun)) s  $*"
   [ "$verdict" = "$want" ] || bad=1
 }
 
 if [ $# -gt 0 ]; then
   search "$@"
-  echo "$verdict  states ${states:-?}  $*"
+  echo "$verdict${why:+ by $why}  states ${states:-?}  $*"
   exit
 fi
 
 clone=(-DCLONE -DTTL=1 -DTMAX=2)
 must holds -DCHAIN
-must holds -DCHAIN "${clone[@]}"
+must holds -DCHAIN "${clone[@]}" -DPMAX=0
 must refuted "${clone[@]}"
 must refuted -DCHAIN -DNORECEIPT "${clone[@]}"
 must refuted -DCHAIN -DVACATE "${clone[@]}"
 must refuted -DCHAIN -DRESEND
+must holds -DCHAIN "${clone[@]}"
 exit $bad
