@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -73,8 +74,7 @@ func TestWrapperFrozen(t *testing.T) {
 	r := startFour(t, soon)
 	armed := r.arm()
 	r.cmd.Process.Signal(unix.SIGSTOP)
-	guardian := processOf(t, r.guardian)
-	waitUntil(t, "end of the guardian", func() bool { return !guardian.alive() })
+	waitUntil(t, "end of the guardian", func() bool { return !r.guardian.alive() })
 	r.journals(armed.Add(soonLease), fourJournals...)
 	r.cmd.Process.Signal(unix.SIGCONT)
 	r.expect("exited 137")
@@ -86,7 +86,7 @@ func TestWrapperFrozen(t *testing.T) {
 func TestGuardianKilled(t *testing.T) {
 	t.Parallel()
 	r := startFour(t, wrapperConfig{KillAfter: time.Second})
-	unix.Kill(r.guardian, unix.SIGKILL)
+	r.signal(r.guardian, unix.SIGKILL)
 	r.expect("exited 137")
 	r.expect("gone")
 	if !strings.Contains(strings.Join(r.log, ""), "the guardian was killed") {
@@ -100,7 +100,7 @@ func TestGuardianKilled(t *testing.T) {
 func TestGuardianFrozen(t *testing.T) {
 	t.Parallel()
 	r := startFour(t, soon)
-	unix.Kill(r.guardian, unix.SIGSTOP)
+	r.signal(r.guardian, unix.SIGSTOP)
 	armed := r.arm()
 	r.dead()
 	r.journals(armed.Add(soonLease), fourJournals...)
@@ -111,7 +111,7 @@ func TestGuardianFrozen(t *testing.T) {
 func TestGuardianFrozenAtStop(t *testing.T) {
 	t.Parallel()
 	r := startFour(t, wrapperConfig{KillAfter: 100 * time.Millisecond, Term: true})
-	unix.Kill(r.guardian, unix.SIGSTOP)
+	r.signal(r.guardian, unix.SIGSTOP)
 	r.cmd.Process.Signal(unix.SIGTERM)
 	r.dead()
 }
@@ -120,7 +120,7 @@ func TestGuardianFrozenAtStop(t *testing.T) {
 func TestGuardianDoesNotRead(t *testing.T) {
 	t.Parallel()
 	r := startFour(t, wrapperConfig{KillAfter: time.Hour})
-	unix.Kill(r.guardian, unix.SIGSTOP)
+	r.signal(r.guardian, unix.SIGSTOP)
 	// Each signal is an order; the pipe holds some thousands.
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Microsecond) {
 		select {
@@ -137,9 +137,9 @@ func TestGuardianAndWrapperKilled(t *testing.T) {
 	t.Parallel()
 	r := start(t, wrapperConfig{Command: job("ignore", "15", "journal", "main")}).started()
 	r.waitFor("main")
-	unix.Kill(r.guardian, unix.SIGSTOP) // so that it cannot act between the two
+	r.signal(r.guardian, unix.SIGSTOP) // so that it cannot act between the two
 	r.cmd.Process.Kill()
-	unix.Kill(r.guardian, unix.SIGKILL)
+	r.signal(r.guardian, unix.SIGKILL)
 	r.dead()
 }
 
@@ -150,9 +150,8 @@ func TestS01_CommandOutlivesThreads(t *testing.T) {
 	// The guardian's threads end when they were locked and their goroutine ended;
 	// from outside only its parent-death setting can be looked at: the command has
 	// the guardian's main thread as its parent for as long as it runs.
-	p := processOf(t, r.pid)
-	if p.ppid != r.guardian {
-		t.Fatalf("the command's parent is %d, want the guardian %d", p.ppid, r.guardian)
+	if r.pid.ppid != r.guardian.pid {
+		t.Fatalf("the command's parent is %d, want the guardian %d", r.pid.ppid, r.guardian.pid)
 	}
 	os.WriteFile(r.path("go"), nil, 0o600)
 	r.expect("exited 7")
@@ -290,7 +289,7 @@ func TestB35_Stop(t *testing.T) {
 		t.Parallel()
 		r := start(t, wrapperConfig{KillAfter: time.Hour, Term: true, Command: job("journal", "main")}).started()
 		r.waitFor("main")
-		unix.Kill(r.pid, unix.SIGSTOP)
+		r.signal(r.pid, unix.SIGSTOP)
 		r.cmd.Process.Signal(unix.SIGTERM)
 		r.expect("exited 143")
 		r.expect("gone")
@@ -330,13 +329,34 @@ func TestB35_Forwarding(t *testing.T) {
 		r.cmd.Process.Signal(sig)
 		read(unix.SignalName(sig))
 	}
-	// To every process of the group, here a shell that waits and its two children.
-	r = start(t, wrapperConfig{KillAfter: time.Hour, Command: []string{"sh", "-c", `"$0" __job journal worker & "$0" __job journal worker2 & wait`, "/proc/self/exe"}},
-		func(c *exec.Cmd) { linkSelf(t, c) }).started()
-	r.waitFor("worker")
-	r.waitFor("worker2")
-	r.cmd.Process.Signal(unix.SIGHUP)
-	r.expect("exited 129")
+	r.signal(r.pid, unix.SIGKILL)
+	r.expect("exited 137")
+}
+
+// A signal is for every process of the group.
+func TestB35_ForwardingToTheGroup(t *testing.T) {
+	t.Parallel()
+	out, outWrite := pipe(t)
+	r := start(t, wrapperConfig{Command: job("with", "signals", "signals")}, func(c *exec.Cmd) { c.Stdout = outWrite }).started()
+	outWrite.Close()
+	lines := bufio.NewScanner(out)
+	out.SetReadDeadline(time.Now().Add(patience))
+	twice := func(want string) {
+		t.Helper()
+		for range 2 {
+			if !lines.Scan() || lines.Text() != want {
+				t.Fatalf("the job said %q (%v), want %s twice", lines.Text(), lines.Err(), want)
+			}
+		}
+	}
+	twice("ready")
+	for _, sig := range []syscall.Signal{unix.SIGUSR1, unix.SIGHUP, unix.SIGTERM} {
+		r.cmd.Process.Signal(sig)
+		twice(unix.SignalName(sig))
+	}
+	r.signal(r.pid, unix.SIGKILL)
+	r.expect("exited 137")
+	// The one that catches TERM is left to the cleaning up, at once.
 	r.expect("gone")
 }
 
@@ -349,11 +369,11 @@ func TestGuardianIsDeaf(t *testing.T) {
 		switch n {
 		case unix.SIGKILL, unix.SIGSTOP, unix.SIGILL, unix.SIGTRAP, unix.SIGABRT, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSYS:
 		default:
-			unix.Kill(r.guardian, n)
+			r.signal(r.guardian, n)
 		}
 	}
-	unix.Kill(r.pid, unix.SIGSTOP)
-	unix.Kill(r.pid, unix.SIGCONT)
+	r.signal(r.pid, unix.SIGSTOP)
+	r.signal(r.pid, unix.SIGCONT)
 	os.WriteFile(r.path("go"), nil, 0o600)
 	r.expect("exited 5")
 	r.expect("gone")
@@ -537,25 +557,11 @@ func TestB35_PID1(t *testing.T) {
 		if err != nil || len(tree) == 0 {
 			t.Fatalf("descendants of unshare: %v, %v", tree, err)
 		}
-		unix.Kill(tree[0].pid, unix.SIGTERM)
+		r.signal(tree[0], unix.SIGTERM)
 		r.expect("exited 137")
 		r.expect("gone")
 		if code := r.exitCode(); code != 137 {
 			t.Errorf("exit code %d, want 137", code)
 		}
 	})
-}
-
-func processOf(t *testing.T, pid int) process {
-	t.Helper()
-	p, err := readProcess(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
-}
-
-func (p process) alive() bool {
-	now, err := readProcess(p.pid)
-	return err == nil && now.start == p.start && !now.zombie
 }

@@ -249,7 +249,7 @@ type run struct {
 	dir    string
 	id     string // a line in the environment of all its processes
 
-	pid, guardian int
+	pid, guardian process // the command and the guardian
 }
 
 // start starts a wrapper that runs command; setup may change how.
@@ -367,10 +367,31 @@ func (r *run) expect(prefix string) string {
 
 func (r *run) started() *run {
 	r.t.Helper()
-	if _, err := fmt.Sscanf(r.expect("started "), "started %d %d", &r.pid, &r.guardian); err != nil {
+	var pid, guardian int
+	if _, err := fmt.Sscanf(r.expect("started "), "started %d %d", &pid, &guardian); err != nil {
 		r.t.Fatal(err)
 	}
+	// The command may have ended already. In a pid namespace of its own it has
+	// another number here.
+	r.pid, _ = readProcess(pid)
+	r.guardian, _ = readProcess(guardian)
 	return r
+}
+
+// signal signals exactly this process, never another with its pid.
+func (r *run) signal(p process, sig syscall.Signal) {
+	r.t.Helper()
+	if p.pid == 0 {
+		r.t.Fatalf("no process to send %v to", sig)
+	}
+	if err := p.send(sig); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (p process) alive() bool {
+	now, err := readProcess(p.pid)
+	return err == nil && now.start == p.start && !now.zombie
 }
 
 // arm lets the job's time run, and returns a moment before that.

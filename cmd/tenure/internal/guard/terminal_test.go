@@ -88,7 +88,7 @@ func TestTerminal(t *testing.T) {
 	if strings.Contains(s.text, "SIGINT") {
 		t.Errorf("Ctrl-C reached the job twice")
 	}
-	unix.Kill(r.pid, unix.SIGKILL)
+	r.signal(r.pid, unix.SIGKILL)
 	r.expect("exited 137")
 	r.expect("gone")
 }
