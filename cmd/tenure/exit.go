@@ -47,6 +47,8 @@ func exitCode(err error) int {
 	switch {
 	case errors.As(err, &own):
 		return own.code
+	case errors.Is(err, tenure.ErrLost): // before its cause, and before what became of the command
+		return exitLost
 	case errors.As(err, &command):
 		return command.code
 	case errors.As(err, &start) && start.Code == guard.CodeTooLate:
@@ -58,7 +60,6 @@ func exitCode(err error) int {
 		code  int
 		kinds []error
 	}{
-		{exitLost, []error{tenure.ErrLost}}, // before its cause
 		{exitHeld, []error{store.ErrHeld}},
 		{exitDenied, []error{store.ErrDenied}},
 		{exitUsage, []error{store.ErrInvalid, fence.ErrInvalid}},

@@ -216,7 +216,7 @@ func (p *place) nothingRuns() {
 func TestB08_LoseAndWinAgain(t *testing.T) {
 	p := newPlace(t)
 	// The job needs a while to end.
-	c := p.start("run", "job", "--keep", "--ttl", "3s", "--", "sh", "-c",
+	c := p.start("run", "job", "--keep", "--ttl", "6s", "--", "sh", "-c",
 		`echo "start $TENURE_TOKEN" >>terms; trap 'sleep 0.3; echo "stop $TENURE_TOKEN" >>terms; exit 0' TERM; while :; do sleep 0.02; done`)
 	terms := func() []string {
 		data, _ := os.ReadFile(p.path("terms"))
@@ -267,9 +267,9 @@ func TestB09_FreedAfterTheJob(t *testing.T) {
 // before another can lead.
 func TestB10_DeadBeforeTheLeaseExpires(t *testing.T) {
 	p := newPlace(t)
-	a := p.start(append([]string{"run", "job", "--ttl", "3s", "--holder", "a"}, journalJob("a", `trap "" TERM`)...)...)
+	a := p.start(append([]string{"run", "job", "--ttl", "6s", "--holder", "a"}, journalJob("a", `trap "" TERM`)...)...)
 	p.working("a")
-	b := p.start(append([]string{"run", "job", "--ttl", "3s", "--holder", "b"}, journalJob("b")...)...)
+	b := p.start(append([]string{"run", "job", "--ttl", "6s", "--holder", "b"}, journalJob("b")...)...)
 	b.says("waiting: another leads")
 	a.signal(unix.SIGSTOP) // no renewal from here on, and no help from the wrapper
 	p.working("b")
@@ -363,7 +363,7 @@ func TestB25_NoAnswerIsNoGrant(t *testing.T) {
 // B34: a lost leadership never ends as 0, also if the command does.
 func TestB34_LostIsNotZero(t *testing.T) {
 	p := newPlace(t)
-	c := p.start("run", "job", "--ttl", "2s", "--", "sh", "-c", `trap "exit 0" TERM; echo up >up; while :; do sleep 0.02; done`)
+	c := p.start("run", "job", "--ttl", "10s", "--", "sh", "-c", `trap "exit 0" TERM; echo up >up; while :; do sleep 0.02; done`)
 	p.until("the job", func() bool { _, err := os.Stat(p.path("up")); return err == nil })
 	p.start("evict", "job", "--reason", "test").ends(0)
 	c.ends(exitLost)
@@ -449,10 +449,10 @@ func TestB40_OncePerSlot(t *testing.T) {
 func TestS01_WrapperKilled(t *testing.T) {
 	p := newPlace(t)
 	loop := strings.Join(journalJob("stray")[3:], "")
-	a := p.start(append([]string{"run", "job", "--ttl", "3s"}, journalJob("a", `trap "" TERM`, `setsid sh -c '`+loop+`' &`+` true`)...)...)
+	a := p.start(append([]string{"run", "job", "--ttl", "6s"}, journalJob("a", `trap "" TERM`, `setsid sh -c '`+loop+`' &`+` true`)...)...)
 	p.working("a")
 	p.working("stray")
-	b := p.start(append([]string{"run", "job", "--ttl", "3s"}, journalJob("b")...)...)
+	b := p.start(append([]string{"run", "job", "--ttl", "6s"}, journalJob("b")...)...)
 	b.says("waiting: another leads")
 	a.signal(unix.SIGKILL)
 	a.ends(137)
