@@ -16,9 +16,11 @@ type completionCmd struct {
 
 // Help is shown by `tenure completion --help`.
 func (*completionCmd) Help() string {
-	return `bash: source <(tenure completion bash), in ~/.bashrc
-zsh:  tenure completion zsh > "${fpath[1]}/_tenure"
-fish: tenure completion fish > ~/.config/fish/completions/tenure.fish`
+	return `To have it in every shell:
+
+  bash: source <(tenure completion bash)     (in ~/.bashrc)
+  zsh:  tenure completion zsh >"${fpath[1]}/_tenure"
+  fish: tenure completion fish >~/.config/fish/completions/tenure.fish`
 }
 
 // Run prints the script. It is made from the command line's own description, so
