@@ -50,11 +50,14 @@ type campaign struct {
 	began     core.Reading
 	term      *Term // the current one; nil before the first
 	hub       *hub
+	lot       int // its number in the hub
 	calls     sync.WaitGroup
 	out       int
 	calling   context.Context // of the calls that are out
 	cancel    context.CancelFunc
-	tried     store.Attempt // the attempt of the last Renew: a second one goes alone
+	tried     store.Attempt // the attempt of the last Renew
+	tries     int           // how often it was sent
+	alone     bool          // renewals share no request: the last one needed more than two tries
 	waiters   []*confirmation
 	stopWatch context.CancelFunc
 	panicked  *PanicError
@@ -207,11 +210,15 @@ func (c *campaign) act(a core.Action) {
 			return c.store.Acquire(ctx, c.opts.claim(c.name, a.Attempt))
 		})
 	case core.Renew:
-		again := c.tried == a.Attempt
-		c.tried = a.Attempt
+		if c.tried != a.Attempt {
+			c.tried, c.tries = a.Attempt, 0
+		}
+		c.tries++
+		c.alone = c.alone || c.tries > 2
+		shared, again := c.hub != nil && !c.alone, c.tries > 1
 		c.call(core.OpRenew, a.Attempt, func(ctx context.Context) (store.Lease, error) {
-			if c.hub != nil && !again {
-				return c.hub.renew(ctx, c, a.Lease, a.Attempt)
+			if shared {
+				return c.hub.renew(ctx, c, a.Lease, a.Attempt, again)
 			}
 			return c.store.Renew(ctx, a.Lease, a.Attempt)
 		})
@@ -229,6 +236,7 @@ func (c *campaign) act(a core.Action) {
 	case core.Begin:
 		c.begin(a)
 	case core.Extend:
+		c.alone = false
 		c.term.extend(a.Lease, a.Anchor)
 		c.confirmed(a.Lease)
 		c.observe(Renewed{Term: c.info(a.Lease)})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"sync"
 	"time"
@@ -13,21 +14,27 @@ import (
 
 // hub lets the terms of one process on one store share renewal requests. The
 // first term that is due opens a round; the others are told, and those whose
-// own renewal is not far off join. A renewal that is being tried again goes
-// alone, so that one stuck election harms no other.
+// own renewal is not far off join. A renewal that is tried a second time shares
+// a round with a few others only, and after that it goes alone: one stuck
+// election harms no other, and hundreds do not rush at a store that was slow.
 type hub struct {
 	store store.Store
 	batch store.BatchRenewer
 
 	mu      sync.Mutex
 	members map[*campaign]struct{}
-	open    *round // takes seats; nil: the next one opens it
+	lots    int            // how many members there have been
+	open    map[int]*round // take seats, by circle; the first seat opens one
 }
 
-// round is one shared request. It ends when nobody waits for it any more: a term
+// everyone is the circle whose round all members are told of.
+const everyone = 0
+
+// round is one shared request of a circle of members. It ends when nobody waits for it any more: a term
 // with a short lease does not cut it short for the others, and nothing of it
 // outlives them.
 type round struct {
+	circle  int
 	ctx     context.Context
 	cancel  context.CancelFunc
 	seats   []seat
@@ -40,7 +47,7 @@ type seat struct {
 	answer  chan store.Renewed // takes one answer without blocking
 }
 
-// errBatch says that a round failed as a whole: each term tries again alone.
+// errBatch says that a round failed as a whole, each of its terms tries again.
 var errBatch = errors.New("tenure: the store client panicked in a batch of renewals")
 
 // batchMax is the most renewals of one request.
@@ -68,11 +75,13 @@ func joinHub(s store.Store, c *campaign) *hub {
 	defer hubs.Unlock()
 	h := hubs.of[s]
 	if h == nil {
-		h = &hub{store: s, batch: batch, members: make(map[*campaign]struct{})}
+		h = &hub{store: s, batch: batch, members: make(map[*campaign]struct{}), open: make(map[int]*round)}
 		hubs.of[s] = h
 	}
 	h.mu.Lock()
 	h.members[c] = struct{}{}
+	h.lots++
+	c.lot = h.lots
 	h.mu.Unlock()
 	return h
 }
@@ -89,14 +98,14 @@ func (h *hub) leave(c *campaign) {
 	}
 }
 
-// renew renews l in the round that is open, or opens one. It blocks until the
-// answer, or until ctx ends.
-func (h *hub) renew(ctx context.Context, c *campaign, l store.Lease, a store.Attempt) (store.Lease, error) {
+// renew renews l for the first or, again, for the second time in the round that
+// is open, or opens one. It blocks until the answer, or until ctx ends.
+func (h *hub) renew(ctx context.Context, c *campaign, l store.Lease, a store.Attempt, again bool) (store.Lease, error) {
 	s := seat{renewal: store.Renewal{Lease: l, Attempt: a}, answer: make(chan store.Renewed, 1)}
 	// A little earlier than ctx ends, so that what the store says of a time-out gets
 	// here.
 	s.until = time.Now().Add(c.cfg.Timeout * 3 / 4)
-	r, others := h.join(c, s)
+	r, others := h.join(c, s, again)
 	for _, m := range others {
 		m.postRound()
 	}
@@ -109,28 +118,40 @@ func (h *hub) renew(ctx context.Context, c *campaign, l store.Lease, a store.Att
 	}
 }
 
-// join takes a seat in the open round. If it opens one, others are whom to tell.
-func (h *hub) join(c *campaign, s seat) (joined *round, others []*campaign) {
+// join takes a seat in the open round. If it opens one, others are whom to tell:
+// nobody of a second try, whose fellows have a second try of their own to make.
+func (h *hub) join(c *campaign, s seat, again bool) (joined *round, others []*campaign) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.open == nil {
-		r := new(round)
+	circle := everyone
+	if again {
+		circle = 1 + c.lot%circles(len(h.members))
+	}
+	if h.open[circle] == nil {
+		r := &round{circle: circle}
 		r.ctx, r.cancel = context.WithCancel(context.Background())
-		h.open = r
+		h.open[circle] = r
 		linger := time.Duration(0)
+		if len(h.members) > 1 {
+			linger = min(c.cfg.Timeout/40, lingerMax)
+		}
 		for m := range h.members {
-			if m != c {
+			if m != c && !again {
 				others = append(others, m)
-				linger = min(c.cfg.Timeout/40, lingerMax)
 			}
 		}
 		c.calls.Go(func() { h.send(r, linger) }) // c is in a call, so it is not over before that
 	}
-	joined = h.open
+	joined = h.open[circle]
 	joined.seats = append(joined.seats, s)
 	joined.waiting++
 	return joined, others
 }
+
+// circles is how many circles n members fall into for their second tries: as
+// many as one circle has members, so that neither the requests nor the ones that
+// a stuck election takes with it are many.
+func circles(n int) int { return int(math.Ceil(math.Sqrt(float64(n)))) }
 
 // giveUp leaves a round without an answer.
 func (h *hub) giveUp(r *round) {
@@ -141,8 +162,8 @@ func (h *hub) giveUp(r *round) {
 		return
 	}
 	r.cancel()
-	if h.open == r {
-		h.open = nil
+	if h.open[r.circle] == r {
+		delete(h.open, r.circle)
 	}
 }
 
@@ -159,8 +180,8 @@ func (h *hub) gather(r *round, linger time.Duration) []seat {
 		h.mu.Unlock()
 	}
 	defer h.mu.Unlock()
-	if h.open == r {
-		h.open = nil
+	if h.open[r.circle] == r {
+		delete(h.open, r.circle)
 	}
 	return r.seats
 }
@@ -177,7 +198,7 @@ func (h *hub) send(r *round, linger time.Duration) {
 	}
 	ctx, cancel := context.WithDeadline(r.ctx, until)
 	defer cancel()
-	for len(seats) > 0 && ctx.Err() == nil {
+	for len(seats) > 0 {
 		n := min(len(seats), batchMax)
 		h.carryOut(ctx, seats[:n])
 		seats = seats[n:]

@@ -268,3 +268,104 @@ func TestWaitersDoNotRenew(t *testing.T) {
 		_ = leader.Resign(t.Context())
 	})
 }
+
+// A store that was slow for a moment is not rushed at by hundreds of terms.
+func TestSecondTriesAreShared(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memstore.Store) {
+		h := &hooked{Store: s}
+		const n = 500
+		terms, _ := lead(t, h, n, nil)
+		time.Sleep(time.Minute) // they share one round by now
+		var slow atomic.Bool
+		h.set(func(h *hooked) {
+			h.batch = func(ctx context.Context, batch []store.Renewal) []store.Renewed {
+				if slow.CompareAndSwap(true, false) {
+					<-ctx.Done()
+					answers := make([]store.Renewed, len(batch))
+					for i := range answers {
+						answers[i].Err = ctx.Err()
+					}
+					return answers
+				}
+				return s.RenewBatch(ctx, batch)
+			}
+		})
+		slow.Store(true)
+		before := h.count("batch") + h.count("renew")
+		time.Sleep(6 * time.Second) // one round, whose first try is lost
+		if slow.Load() {
+			t.Fatal("no round in 6 s")
+		}
+		// A round of all, circles of about √500 terms, and the next round.
+		if made := h.count("batch") + h.count("renew") - before; made > 2*23+2 {
+			t.Errorf("%d requests after one that was slow", made)
+		}
+		for i, term := range terms {
+			if err := term.Err(); err != nil {
+				t.Errorf("job-%d: %v", i, err)
+			}
+		}
+		resign(terms)
+	})
+}
+
+// An election whose renewals get no answer costs the others one round and one
+// circle's second try. It stays alone, over its terms, until one was answered.
+func TestStuckElectionStaysAlone(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memstore.Store) {
+		h := &hooked{Store: s}
+		var stuck atomic.Bool
+		var spoilt, shared atomic.Int32
+		h.batch = func(ctx context.Context, batch []store.Renewal) []store.Renewed {
+			for _, r := range batch {
+				if r.Lease.Name != "stuck" {
+					continue
+				}
+				shared.Add(1)
+				if stuck.Load() {
+					spoilt.Add(1)
+					<-ctx.Done()
+					answers := make([]store.Renewed, len(batch))
+					for i := range answers {
+						answers[i].Err = ctx.Err()
+					}
+					return answers
+				}
+			}
+			return s.RenewBatch(ctx, batch)
+		}
+		h.renew = func(ctx context.Context, l store.Lease, a store.Attempt) (store.Lease, error) {
+			if l.Name == "stuck" && stuck.Load() {
+				<-ctx.Done()
+				return store.Lease{}, ctx.Err()
+			}
+			return s.Renew(ctx, l, a)
+		}
+		events := new(recorder)
+		defer start(t, mustElector(t, h, "stuck", func(o *Options) { o.Observer = events }), func(ctx context.Context, _ *Term) error {
+			<-ctx.Done()
+			return nil
+		})()
+		terms, _ := lead(t, h, 49, nil)
+		stuck.Store(true)
+		time.Sleep(5 * time.Minute)
+		if n, lost := spoilt.Load(), len(of[Lost](events)); n != 2 || lost < 10 {
+			t.Errorf("%d shared requests had no answer in %d lost terms, want 2", n, lost)
+		}
+		if n := h.count("renew"); n > 4*len(of[Lost](events))+2*7 {
+			t.Errorf("%d renewals went alone, %d terms were lost", n, len(of[Lost](events)))
+		}
+		stuck.Store(false)
+		before := shared.Load()
+		time.Sleep(time.Minute)
+		if n := shared.Load() - before; n < 5 {
+			t.Errorf("shared %d requests in the minute after it was well", n)
+		}
+		for i, term := range terms {
+			if err := term.Err(); err != nil {
+				t.Errorf("job-%d: %v", i, err)
+			}
+		}
+		resign(terms)
+	})
+}
