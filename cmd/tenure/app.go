@@ -36,7 +36,7 @@ type grammar struct {
 	Resign     resignCmd     `cmd:"" help:"Inside a job: give the leadership up."`
 	Init       initCmd       `cmd:"" help:"Set a store up."`
 	Store      storeCmd      `cmd:"" help:"Look at a store itself."`
-	Demo       demoCmd       `cmd:"" help:"See a frozen leader come back, with and without a fence (in some 5 s)."`
+	Demo       demoCmd       `cmd:"" help:"See leaders killed and frozen, and what a fence is for (in some 7 s)."`
 	DemoWriter demoWriterCmd `cmd:"" hidden:"" help:"The job of the demo."`
 	Completion completionCmd `cmd:"" help:"Print a script that completes this command in a shell."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"syscall"
@@ -14,31 +13,61 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// demoCmd is `tenure demo`: with real processes, what a lease alone does not
-// prevent.
+// demoCmd is `tenure demo`: with real processes, what a lease does and what it
+// cannot do.
 type demoCmd struct {
 	jsonFlag
 }
 
-// demoTTL is long enough that a slow machine does not lose a lease by itself.
-const demoTTL = 2 * time.Second
+// The lease of the demo is long enough that a slow machine does not lose it by
+// itself. If it does, the act is told again with one three times as long.
+const (
+	demoTTL    = 2 * time.Second
+	demoTTLMax = 18 * time.Second
+)
 
-const demoIntro = `Two programs, A and B, contend for the election "payments". Whoever leads pays an invoice of 100 from an account
-that holds 100. Both run under "tenure run" on this machine, with a lease of %v.
-
+const demoIntro = `A, B and C are to pay one invoice of 100, once, from an account that holds 100.
+Each runs under "tenure run payments -- PROGRAM", which starts the program only
+while it holds the lease on "payments", %v at a time. All of it is real, and so
+is what stands on the right: a look at the processes, and one at the account.
 `
 
 const demoEnd = `
-A lease says who may begin; it cannot stop a process that was frozen in the middle of something and does not know it.
-Only the account itself can refuse the late payment. It compares fencing tokens: a token rises at every change of the
-leader, and one that is lower than the account has seen is refused.
+A lease says who may begin. It cannot stop a program that was frozen in the
+middle of its work and does not know it. Only the account can refuse the late
+payment, by comparing tokens: each leader's is higher than the one before, and
+one that is lower than the account has seen is refused.
 `
 
-// Run tells the story twice.
+// demoActs are what the demo shows, in turn.
+var demoActs = []demoAct{
+	{name: "killed", title: "1. The leader is killed", tell: (*scene).killed},
+	{name: "frozen", title: "2. The leader is frozen in the middle of its work", tell: (*scene).frozen},
+	{name: "fenced", title: "3. The same with a fence at the account", fenced: true, tell: (*scene).frozen},
+}
+
+type demoAct struct {
+	name, title string
+	fenced      bool // the account checks tokens
+	tell        func(*scene, context.Context) error
+}
+
+// Help is shown by `tenure demo --help`.
+func (*demoCmd) Help() string {
+	return `Shows three things, with real processes: a leader that is killed is followed by exactly one other; a leader that is
+frozen and comes back does the work a second time; with a fence at the resource it is refused. It takes some 7 seconds,
+longer on a busy machine, and leaves nothing behind. Exit code 1: it came out otherwise, which would be a fault of tenure.`
+}
+
+// Run shows every act.
 func (c *demoCmd) Run(ctx context.Context, a *app) error {
-	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	ctx, stop := untilSignalled(ctx)
 	defer stop()
-	dir, err := os.MkdirTemp("", "tenure-demo-")
+	// What a killed contender leaves behind is this process's then.
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	dir, err := privateDir(40) // the contenders' own directories lie in it
 	if err != nil {
 		return err
 	}
@@ -46,15 +75,20 @@ func (c *demoCmd) Run(ctx context.Context, a *app) error {
 	if !c.JSON {
 		fmt.Fprintf(a.stdout, demoIntro, demoTTL)
 	}
-	balances := make(map[bool]int64)
-	for _, fenced := range []bool{false, true} {
-		d := &demo{app: a, json: c.JSON, dir: filepath.Join(dir, fmt.Sprint("fenced-", fenced)), fenced: fenced}
-		if balances[fenced], err = d.tell(ctx); err != nil {
+	for _, act := range demoActs {
+		err := patiently(func(ttl time.Duration, again error) error {
+			s := &scene{app: a, json: c.JSON, act: act, dir: filepath.Join(dir, act.name+ttl.String()), ttl: ttl}
+			return s.perform(ctx, again)
+		})
+		var sig signalled
+		switch {
+		case errors.As(context.Cause(ctx), &sig):
+			return &exitError{code: 128 + int(sig.sig)}
+		case errors.Is(err, unix.EPIPE): // who read the story has gone
+			return &exitError{code: 128 + int(unix.SIGPIPE)}
+		case err != nil:
 			return fmt.Errorf("the demo broke off: %w", err)
 		}
-	}
-	if balances[false] != -100 || balances[true] != 0 {
-		return exitf(exitNo, "the account holds %d without and %d with a fence: want -100 and 0", balances[false], balances[true])
 	}
 	if !c.JSON {
 		fmt.Fprint(a.stdout, demoEnd)
@@ -62,174 +96,167 @@ func (c *demoCmd) Run(ctx context.Context, a *app) error {
 	return nil
 }
 
-// demo is one telling of the story.
-type demo struct {
-	app    *app
-	json   bool
-	dir    string
-	fenced bool
-	began  time.Time
+// untilSignalled returns a context that ends with the first signal that asks
+// this process to end. A reader of its output that is gone is an error of the
+// next write to it, instead of a signal.
+func untilSignalled(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
+	go func() {
+		select {
+		case s := <-signals:
+			cancel(signalled{s.(syscall.Signal)})
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { signal.Stop(signals); cancel(nil) }
 }
 
-// lineJSON is a line of the story for programs.
-type lineJSON struct {
-	Fenced bool   `json:"fenced"`
-	AtMS   string `json:"at_ms"`
-	Who    string `json:"who"`
-	Text   string `json:"text"`
+// otherwise is why an act did not go as it is told: on a machine that is too
+// busy for the lease, somebody lost it that was not to.
+type otherwise struct{ text string }
+
+func (e otherwise) Error() string { return e.text }
+
+// patiently calls tell until it goes as it is told, each time with a longer
+// lease, and with why it did not go so before.
+func patiently(tell func(ttl time.Duration, again error) error) error {
+	var err error
+	for ttl := demoTTL; ttl <= demoTTLMax; ttl *= 3 {
+		err = tell(ttl, err)
+		var o otherwise
+		if !errors.As(err, &o) {
+			break
+		}
+	}
+	return err
 }
 
-func (d *demo) say(who, format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	at := time.Since(d.began)
-	if d.json {
-		d.app.printJSON(lineJSON{d.fenced, decimal(at.Milliseconds()), who, text})
-		return
+// killed tells of three contenders whose leader is killed.
+func (s *scene) killed(ctx context.Context) error {
+	for _, name := range []string{"A", "B", "C"} {
+		if _, err := s.contend(name); err != nil {
+			return err
+		}
 	}
-	fmt.Fprintf(d.app.stdout, "  %4.1f s  %s %s\n", at.Seconds(), who, text)
+	// Who wins is open. The other two are to wait before the leader is killed.
+	first, err := s.leads(ctx, 2)
+	if err != nil {
+		return err
+	}
+	if err := s.say(first, "leads", "leads with token %s: its program starts", first.token); err != nil {
+		return err
+	}
+	for _, p := range s.players {
+		if p != first {
+			if err := s.say(p, "waits", "waits"); err != nil {
+				return err
+			}
+		}
+	}
+	if err := first.kill(); err != nil {
+		return err
+	}
+	if err := s.say(first, "killed", `its "tenure run" is killed with KILL`); err != nil {
+		return err
+	}
+	if err := s.ends(ctx, first, 128+int(unix.SIGKILL)); err != nil {
+		return err
+	}
+	if err := s.say(first, "gone", "its program is gone too, ended by the guardian"); err != nil {
+		return err
+	}
+	second, err := s.leads(ctx, 0)
+	if err != nil {
+		return err
+	}
+	if err := s.say(second, "leads", "takes over with token %s: %s's lease has run out", second.token, first.name); err != nil {
+		return err
+	}
+	return s.outcome("One at a time: each program looked for others first, and was alone.")
 }
 
-// tell returns what the account holds in the end.
-func (d *demo) tell(ctx context.Context) (balance int64, err error) {
-	if err := os.Mkdir(d.dir, 0o700); err != nil {
-		return 0, err
-	}
-	l, err := newLedger(d.account())
+// frozen tells of a leader that is frozen after it has decided to pay and before
+// it pays, and of the one after it.
+func (s *scene) frozen(ctx context.Context) error {
+	a, err := s.contend("A")
 	if err != nil {
-		return 0, err
+		return err
 	}
-	defer l.close()
-	if !d.json {
-		fmt.Fprintln(d.app.stdout, map[bool]string{false: "Without a fence:", true: "\nThe same with a fence on the account:"}[d.fenced])
+	if _, err := s.leads(ctx, 0); err != nil {
+		return err
 	}
-	d.began = time.Now()
-
-	a, err := d.contend(ctx, "A")
+	if err := s.say(a, "leads", "leads with token %s, sees %s, decides to pay", a.token, a.balance); err != nil {
+		return err
+	}
+	if err := s.freeze(ctx, a); err != nil {
+		return err
+	}
+	if err := s.say(a, "frozen", "is frozen, as if its machine were paused"); err != nil {
+		return err
+	}
+	b, err := s.contend("B")
 	if err != nil {
-		return 0, err
+		return err
 	}
-	defer a.end()
-	if err := a.hear("decided"); err != nil {
-		return 0, err
+	if _, err := s.leads(ctx, 0); err != nil {
+		return err
 	}
-	d.say("A", "leads with token %s, reads that the account holds %s, and is about to pay", a.token, a.balance)
-	if err := d.freeze(ctx, a); err != nil {
-		return 0, err
+	if err := s.say(b, "leads", "takes over with token %s: A's lease has run out", b.token); err != nil {
+		return err
 	}
-	d.say("A", "is frozen with everything that belongs to it, as a paused machine would be")
-
-	b, err := d.contend(ctx, "B")
-	if err != nil {
-		return 0, err
+	if err := s.pays(ctx, b, "pays"); err != nil {
+		return err
 	}
-	defer b.end()
-	if err := b.hear("decided"); err != nil {
-		return 0, err
-	}
-	d.say("B", "leads with token %s, since A's lease ran out, and reads that the account holds %s", b.token, b.balance)
-	if err := d.pay(b); err != nil {
-		return 0, err
-	}
-	if err := b.wait(); err != nil {
-		return 0, err
+	b.in.Close()
+	if err := s.ends(ctx, b, 0); err != nil {
+		return err
 	}
 
 	// The late writer runs a moment before its guardian does. After a real pause
 	// nobody decides which of the two comes first.
-	if err := a.thawCommand(); err != nil {
-		return 0, err
-	}
-	d.say("A", "is thawed, and goes on where it was")
-	if err := d.pay(a); err != nil {
-		return 0, err
-	}
-	if err := a.thawRest(); err != nil {
-		return 0, err
-	}
-	var exit *exec.ExitError
-	if err := a.wait(); !errors.As(err, &exit) || exit.ExitCode() != exitLost {
-		return 0, fmt.Errorf("program A ended with %v, want exit code %d", err, exitLost)
-	}
-	d.say("A", "is told that its leadership is lost, and ends with exit code %d", exitLost)
-
-	balance, err = l.balance(ctx)
-	if err == nil {
-		d.say("=", "%s", map[bool]string{true: "paid once: the account holds 0", false: fmt.Sprintf("paid twice: the account holds %d", balance)}[balance == 0])
-	}
-	return balance, err
-}
-
-// freeze freezes A, but not in the middle of a renewal: the file of the lease
-// would stay locked, and B would wait for that.
-func (d *demo) freeze(ctx context.Context, a *player) error {
-	db, err := openDB(d.leases())
-	if err != nil {
+	if err := a.thawProgram(); err != nil {
 		return err
 	}
-	defer db.Close()
-	for {
-		if err := a.freeze(); err != nil {
-			return err
-		}
-		tx, err := db.BeginTx(ctx, nil)
-		if err != nil {
-			return err
-		}
-		_, busy := tx.ExecContext(ctx, "create table demo_probe (x)")
-		if err := tx.Rollback(); err != nil {
-			return err
-		}
-		if busy == nil {
-			return nil
-		}
-		if err := a.thawRest(); err != nil {
-			return err
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
-func (d *demo) leases() string  { return filepath.Join(d.dir, "lease.db") }
-func (d *demo) account() string { return filepath.Join(d.dir, "account.db") }
-
-// pay lets a writer write, and says what came of it.
-func (d *demo) pay(p *player) error {
-	if err := p.tell("pay"); err != nil {
+	if err := s.pays(ctx, a, "is thawed, goes on where it was, and pays"); err != nil {
 		return err
 	}
-	what, err := p.hearAny()
-	if err != nil {
+	if err := a.thaw(); err != nil {
 		return err
 	}
-	switch what[0] {
-	case "paid":
-		d.say(p.name, "pays with token %s: the account holds %s", p.token, what[1])
-	case "refused":
-		d.say(p.name, "wants to pay with token %s: refused, the account has seen token %s", p.token, what[1])
+	if err := s.ends(ctx, a, exitLost); err != nil {
+		return err
+	}
+	if err := s.say(a, "lost", "is told that it lost the lease: exit code %d", exitLost); err != nil {
+		return err
+	}
+	switch balance, err := s.ledger.balance(ctx); {
+	case err != nil:
+		return err
+	case !s.act.fenced && balance == -100:
+		return s.outcome("Paid twice, although never two of them ran at once.")
+	case s.act.fenced && balance == 0:
+		return s.outcome("Paid once.")
 	default:
-		return fmt.Errorf("%s said %q", p.name, what)
+		return s.failed("the account holds %d in the end", balance)
 	}
-	return nil
 }
 
-// contend starts a `tenure run` of this very program, whose command is the
-// demo's writer.
-func (d *demo) contend(ctx context.Context, name string) (*player, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
+// pays lets a program pay, and says what came of it.
+func (s *scene) pays(ctx context.Context, p *player, how string) error {
+	if err := p.tell("pay"); err != nil {
+		return otherwise{fmt.Sprintf("%s ended before it could pay", p.name)}
 	}
-	args := []string{
-		"run", "payments", "--store", "sqlite:" + d.leases(), "--holder", name, "--ttl", demoTTL.String(), "--log-level", "error",
+	e, err := s.next(ctx)
+	switch {
+	case err != nil:
+		return err
+	case e.is(p, "paid"):
+		return s.say(p, "pays", "%s", how)
+	case e.is(p, "refused"):
+		return s.say(p, "refused", "is thawed and pays: token %s refused, %s was seen", p.token, e.words[1])
 	}
-	writer := []string{"--", self, "demo-writer", d.account()}
-	if d.fenced {
-		args = append(args, "--fence", "sqlite:"+d.account()+"#account")
-		writer = append(writer, "--fenced")
-	}
-	cmd := exec.CommandContext(ctx, self, append(args, writer...)...)
-	cmd.Args[0] = os.Args[0]
-	// Ctrl-C is for this process, which ends the others.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	return startPlayer(cmd, name)
+	return e.otherwise()
 }

@@ -46,7 +46,8 @@ func newPlace(t *testing.T) *place {
 	if err := os.Symlink(exe, filepath.Join(bin, "tenure")); err != nil {
 		t.Fatal(err)
 	}
-	p.env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "TENURE_STORE=sqlite:"+p.path("leases.db"), "PLACE="+p.dir)
+	p.env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "TENURE_STORE=sqlite:"+p.path("leases.db"), "PLACE="+p.dir,
+		"TMPDIR="+p.dir, "XDG_RUNTIME_DIR=") // a wrapper that is killed leaves its sockets
 	t.Cleanup(func() {
 		for _, pid := range p.processes() {
 			unix.Kill(pid, unix.SIGKILL) // what a failing test left behind

@@ -86,7 +86,7 @@ func (r *runner) prepare() (err error) {
 
 // listen opens the sockets by which the job talks to this process.
 func (r *runner) listen() error {
-	dir, err := privateDir()
+	dir, err := privateDir(60)
 	if err == nil {
 		r.dir = dir
 		r.control, err = control.Listen(dir, r.answer)
@@ -104,11 +104,12 @@ func (r *runner) listen() error {
 	return nil
 }
 
-// privateDir makes a directory for sockets. Their paths must be short.
-func privateDir() (string, error) {
+// privateDir makes a directory of this process's own, in a place whose path is
+// no longer than longest: those of sockets must be short.
+func privateDir(longest int) (string, error) {
 	var errs []error
 	for _, base := range []string{os.Getenv("XDG_RUNTIME_DIR"), os.TempDir(), "/tmp"} {
-		if base == "" || len(base) > 60 {
+		if base == "" || len(base) > longest {
 			continue
 		}
 		dir, err := os.MkdirTemp(base, "tenure-")

@@ -18,6 +18,9 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == guard.Arg { // the command's own second process
 		guard.Guardian(os.Args[2:])
 	}
+	if len(os.Args) > 1 && os.Args[1] == demoWriter { // the program of the demo, which starts this file under its own name
+		main()
+	}
 	testscript.Main(m, map[string]func(){"tenure": main})
 }
 
