@@ -1,9 +1,11 @@
 package tenure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"runtime"
 	"strings"
 	"sync"
@@ -15,6 +17,7 @@ import (
 	"github.com/tenure-go/tenure/fence"
 	"github.com/tenure-go/tenure/store"
 	"github.com/tenure-go/tenure/store/memstore"
+	"github.com/tenure-go/tenure/store/row"
 )
 
 // The tests named B.. and S.. replay failures that were reported of other
@@ -174,6 +177,82 @@ func TestB02_LateRenewAndReleaseChangeNothing(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// The last good renewal was answered late: the leader's time counts from its
+// sending, not from the answer.
+func TestB01_LastReplyWasSlow(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memstore.Store) {
+		const late = 1400 * time.Millisecond // a request may take 1.67 s
+		h := &hooked{Store: s}
+		var sent time.Time
+		h.renew = func(ctx context.Context, l store.Lease, a store.Attempt) (store.Lease, error) {
+			sent = time.Now()
+			l, err := s.Renew(ctx, l, a)
+			time.Sleep(late)
+			h.partition(true)
+			return l, err
+		}
+		term := mustCampaign(t, mustElector(t, h, "job", nil))
+		<-term.Done()
+		if d := time.Since(sent); d > 10*time.Second {
+			t.Errorf("stopped %v after the last good renewal was sent", d)
+		}
+		if n := term.Info().Renewal; n != 1 {
+			t.Errorf("the late answer was not taken: %d renewals", n)
+		}
+	})
+}
+
+// edit changes a record as somebody with a database console might.
+func edit(s *memstore.Store, name string, change func(*row.Row)) {
+	snap := s.Snapshot()
+	r := snap[name]
+	change(&r)
+	snap[name] = r
+	s.Restore(snap)
+}
+
+// Another holder's record is written over a running leader's. The leader is lost
+// at its first renewal, and neither that nor what it does at its end changes the
+// record; nor does anybody get in before it expires.
+func TestB02_RecordOverwritten(t *testing.T) {
+	for name, token := range map[string]fence.Token{"higher token": 9, "same token": 1} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memstore.Store) {
+				x := &exclusive{t: t}
+				events := new(recorder)
+				a := mustElector(t, s, "job", func(o *Options) { o.Observer = events })
+				stopA := start(t, a, x.untilDone(0))
+				synctest.Wait()
+				stopC := start(t, mustElector(t, s, "job", nil), x.untilDone(0))
+				synctest.Wait()
+				edit(s, "job", func(r *row.Row) {
+					r.TermID, r.Token, r.Receipt, r.Holder = "another", token, "0.another", "B"
+					r.Expires += 45 * time.Second
+				})
+				before := s.Snapshot()["job"]
+				time.Sleep(5*time.Second + 100*time.Millisecond) // one renewal interval
+				synctest.Wait()
+				lost := of[Lost](events)
+				if len(lost) != 1 || Reason(lost[0].Err.Cause) != "superseded" {
+					t.Fatalf("losses: %+v", lost)
+				}
+				time.Sleep(50 * time.Second)
+				if after := s.Snapshot()["job"]; !reflect.DeepEqual(after, before) {
+					t.Errorf("the record changed from\n%+v to\n%+v", before, after)
+				}
+				if n := x.starts.Load(); n != 1 {
+					t.Errorf("%d jobs began beside the record's holder", n-1)
+				}
+				stopA()
+				stopC()
+				if after := s.Snapshot()["job"]; !reflect.DeepEqual(after, before) {
+					t.Errorf("at the end the record changed from\n%+v to\n%+v", before, after)
+				}
+			})
+		})
+	}
 }
 
 // The record is deleted under a leader: it ends, and says why, before another
@@ -501,6 +580,43 @@ func TestB13_ShortTroubleIsSurvived(t *testing.T) {
 	}
 }
 
+// The job has taken every connection of the client that it shares with the lease:
+// the term is not lost in silence. There are warnings with the time left, and the
+// loss says what the client said.
+func TestB14_JobHoldsAllConnections(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memstore.Store) {
+		var held atomic.Bool
+		h := &hooked{Store: s}
+		h.renew = func(ctx context.Context, l store.Lease, a store.Attempt) (store.Lease, error) {
+			if held.Load() {
+				<-ctx.Done()
+				return store.Lease{}, fmt.Errorf("no free connection in a pool of 4: %w", ctx.Err())
+			}
+			return s.Renew(ctx, l, a)
+		}
+		events := new(recorder)
+		e := mustElector(t, h, "job", func(o *Options) { o.Observer = events })
+		err := e.RunOnce(t.Context(), func(ctx context.Context, _ *Term) error {
+			held.Store(true)
+			defer held.Store(false)
+			<-ctx.Done()
+			return nil
+		})
+		if !errors.Is(err, ErrExpired) || !strings.Contains(err.Error(), "no free connection in a pool of 4") {
+			t.Errorf("lost with %v", err)
+		}
+		failed := of[RenewFailed](events)
+		if len(failed) < 2 {
+			t.Fatalf("%d warnings before the loss, want one for each try", len(failed))
+		}
+		for _, f := range failed {
+			if f.Left <= 0 || !strings.Contains(f.Err.Error(), "no free connection") {
+				t.Errorf("a warning with %v left: %v", f.Left, f.Err)
+			}
+		}
+	})
+}
+
 // One stuck election among fifty of one process is the only one lost.
 func TestB15_OneStuckElectionHarmsNoOther(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memstore.Store) {
@@ -643,17 +759,60 @@ func TestB25_ErrorIsNotAGrant(t *testing.T) {
 func TestB31_Lifetimes(t *testing.T) {
 	s := memstore.New(nil)
 	defer s.Close()
-	for _, ttl := range []time.Duration{-1, 1, -time.Second, 1<<63 - 1, time.Duration(1) << 62, time.Millisecond} {
+	for _, ttl := range []time.Duration{-1, 1, -time.Second, -1 << 63, 1<<63 - 1, time.Duration(1) << 62, time.Millisecond, memstore.TTLMin - 1, memstore.TTLMax + 1, time.Second << 31} {
 		_, err := NewElector(s, "job", quiet(func(o *Options) { o.TTL = ttl }))
 		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), ttl.String()) || !strings.Contains(err.Error(), "allow") {
 			t.Errorf("ttl %v: %v", ttl, err)
 		}
 	}
-	for _, ttl := range []time.Duration{time.Second, 1500 * time.Millisecond, 9 * time.Second, 24 * time.Hour} {
-		if _, err := NewElector(s, "job", quiet(func(o *Options) { o.TTL = ttl })); err != nil {
-			t.Errorf("ttl %v: %v", ttl, err)
-		}
+}
+
+// A lifetime that is allowed is the record's, to the nanosecond; 0 stands for the
+// default. The holder's own time is over before it.
+func TestB31_GrantedAsAsked(t *testing.T) {
+	for _, ttl := range []time.Duration{0, 400 * time.Millisecond, 999 * time.Millisecond, time.Second, 1500 * time.Millisecond, 9 * time.Second, 24 * time.Hour, memstore.TTLMax} {
+		t.Run(ttl.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memstore.Store) {
+				term := mustCampaign(t, mustElector(t, s, "job", func(o *Options) { o.TTL = ttl }))
+				want := cmp.Or(ttl, DefaultTTL)
+				rec, err := s.Get(t.Context(), "job")
+				if err != nil || rec.TTL != want || rec.Remaining != want {
+					t.Errorf("the record has a ttl of %v, %v left (%v); want %v", rec.TTL, rec.Remaining, err, want)
+				}
+				if left := term.Remaining(); left <= 0 || left != want-want/500-50*time.Millisecond {
+					t.Errorf("%v until the job must be gone", left)
+				}
+				if left := term.StepDownIn(); left <= 0 || left > 2*want/3 {
+					t.Errorf("%v until step-down", left)
+				}
+				_ = term.Resign(t.Context())
+			})
+		})
 	}
+}
+
+// A store that grants more than was asked, as one that knows whole seconds only,
+// does not lengthen the holder's time: it may have rounded the answer alone.
+func TestB31_GrantedLonger(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memstore.Store) {
+		h := &hooked{Store: s}
+		longer := func(l store.Lease, err error) (store.Lease, error) { l.TTL = 10 * l.TTL; return l, err }
+		h.acquire = func(ctx context.Context, c store.Claim) (store.Lease, error) { return longer(s.Acquire(ctx, c)) }
+		h.renew = func(ctx context.Context, l store.Lease, a store.Attempt) (store.Lease, error) {
+			return longer(s.Renew(ctx, l, a))
+		}
+		term := mustCampaign(t, mustElector(t, h, "job", nil))
+		time.Sleep(6 * time.Second) // one renewal
+		if left := term.Remaining(); left > 14*time.Second {
+			t.Errorf("%v until the job must be gone", left)
+		}
+		h.partition(true)
+		began := time.Now()
+		<-term.Done()
+		if d := time.Since(began); d > 10*time.Second {
+			t.Errorf("ended %v after the store was cut off", d)
+		}
+	})
 }
 
 // Names are refused when the elector is made, with the rule.
@@ -727,15 +886,55 @@ func TestS02_ReleaseWithDeadContext(t *testing.T) {
 	})
 }
 
-// Nothing is left of 500 terms and 500 failed claims. A bubble fails by itself if
+// The caller's context ends while its job runs: the election is free in a moment.
+// A store that no longer answers does not keep Run for longer than a few
+// requests' time.
+func TestS02_ContextEndsWhileLeading(t *testing.T) {
+	for _, hangs := range []bool{false, true} {
+		t.Run(fmt.Sprint("release hangs ", hangs), func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memstore.Store) {
+				h := &hooked{Store: s}
+				h.release = func(ctx context.Context, l store.Lease, a store.Attempt) error {
+					if hangs {
+						<-ctx.Done()
+						return ctx.Err()
+					}
+					if err := ctx.Err(); err != nil {
+						t.Errorf("the release was asked for with a context that had ended: %v", err)
+					}
+					return s.Release(ctx, l, a)
+				}
+				stop := start(t, mustElector(t, h, "job", nil), (&exclusive{t: t}).untilDone(0))
+				synctest.Wait()
+				began := time.Now()
+				if err := stop(); !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+				took := time.Since(began)
+				if rec, _ := s.Get(t.Context(), "job"); (rec.State == store.Vacant) == hangs {
+					t.Errorf("record is %v", rec.State)
+				}
+				if !hangs && took > time.Second || took > 15*time.Second/9*4 {
+					t.Errorf("took %v", took)
+				}
+			})
+		})
+	}
+}
+
+// Nothing is left of 500 terms, given up or lost, and 500 failed claims. A bubble fails by itself if
 // a goroutine stays behind.
 func TestS03_NothingLeftBehind(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memstore.Store) {
 		e := mustElector(t, s, "job", func(o *Options) { o.Rejoin = time.Millisecond })
-		for range 500 {
+		for i := range 500 {
 			term, err := e.Campaign(t.Context())
 			if err != nil {
 				t.Fatal(err)
+			}
+			if i%2 == 1 {
+				term.Revoke(errors.New("test"))
+				continue // the lease runs out
 			}
 			if err := term.Resign(t.Context()); err != nil {
 				t.Fatal(err)
@@ -758,6 +957,42 @@ func TestS03_NothingLeftBehind(t *testing.T) {
 	if len(hubs.of) != 0 {
 		t.Errorf("%d hubs left", len(hubs.of))
 	}
+}
+
+// A newer version's record is refused, never guessed: nobody starts beside it,
+// and who led when it came stops by step-down, and says why.
+func TestS12_NewerRecord(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memstore.Store) {
+		events := new(recorder)
+		e := mustElector(t, s, "job", func(o *Options) { o.Observer = events })
+		var stopped time.Time
+		done := make(chan error, 1)
+		go func() {
+			done <- e.Run(t.Context(), func(ctx context.Context, _ *Term) error {
+				<-ctx.Done()
+				stopped = time.Now()
+				return nil
+			})
+		}()
+		synctest.Wait()
+		edit(s, "job", func(r *row.Row) { r.Format++ })
+		began := time.Now()
+		if err := <-done; !errors.Is(err, store.ErrFormat) {
+			t.Errorf("contending ended with %v", err)
+		}
+		if d := stopped.Sub(began); d > 10*time.Second {
+			t.Errorf("the job was told after %v", d)
+		}
+		if lost := of[Lost](events); len(lost) != 1 || !errors.Is(lost[0].Err, store.ErrFormat) {
+			t.Errorf("losses: %v", lost)
+		}
+		if n := len(of[Acquired](events)); n != 1 {
+			t.Errorf("%d terms", n)
+		}
+		if r := s.Snapshot()["job"]; r.Format != store.Format+1 || r.Renewal != 0 || r.Released {
+			t.Errorf("the newer record was changed: %+v", r)
+		}
+	})
 }
 
 // After a long outage nobody resumes: every candidate wins anew first.
@@ -799,6 +1034,9 @@ func TestS18_DurationsMustAddUp(t *testing.T) {
 		"renew as long as the lease": {func(o *Options) { o.RenewEvery = ttl }, "RenewEvery + 3 RequestTimeout is 12s"},
 		"renew nearly as long":       {func(o *Options) { o.RenewEvery = ttl * 9 / 10 }, "allowed is at most StepDown"},
 		"step-down after the lease":  {func(o *Options) { o.StepDown = ttl + 1 }, "StepDown is 9.000000001s"},
+		"step-down with the lease":   {func(o *Options) { o.StepDown = ttl }, "StepDown is 9s: allowed is less than TTL - Margin"},
+		"kill with the lease":        {func(o *Options) { o.KillAfter = ttl * 9 / 10 }, "StepDown + KillAfter is 14.1s: allowed is at most TTL - Margin, 8.932s"},
+		"negative kill":              {func(o *Options) { o.KillAfter = -1 }, "KillAfter is -1ns: allowed is more than 0"},
 		"negative margin":            {func(o *Options) { o.Margin = -1 }, "Margin is -1ns"},
 		"no margin":                  {func(o *Options) { o.Margin = 1 }, "TTL/500 + 50ms"},
 		"slow requests":              {func(o *Options) { o.RequestTimeout = 2 * time.Second }, "RequestTimeout is 2s: allowed is at most a ninth of TTL, 1s"},
