@@ -544,6 +544,41 @@ func TestB02_ThawedHolder(t *testing.T) {
 	})
 }
 
+// TestB02_RowOverwritten: another holder's record is written over a lease that is
+// still renewed. Neither the renewal nor the release changes it, whether it has a
+// token of its own or, as after a restore, the same.
+func TestB02_RowOverwritten(t *testing.T) {
+	for what, token := range map[string]int{"higher token": 2, "same token": 1} {
+		t.Run(what, func(t *testing.T) {
+			path := file(t)
+			s := open(t, path, nil)
+			l := renewed(t, s, acquire(t, s, claim("a", time.Minute)))
+			execOn(t, path, "update tenure_lease set term_id = 'another', token = ?, holder = cast('b' as blob)", token)
+			row := func() string {
+				return ask[string](t, path, "select format||token||term_id||quote(holder)||ttl_ns||expires_ns||receipt||renewal||used||used_by||released||burns from tenure_lease")
+			}
+			before := row()
+			_, err := s.Renew(t.Context(), l, attempt())
+			for request, err := range map[string]error{
+				"renew":   err,
+				"batch":   s.RenewBatch(t.Context(), []store.Renewal{{Lease: l, Attempt: attempt()}})[0].Err,
+				"release": s.Release(t.Context(), l, attempt()),
+			} {
+				if !errors.Is(err, store.ErrSuperseded) {
+					t.Errorf("%s: %v", request, err)
+				}
+			}
+			if err := s.Abandon(t.Context(), "a", l.TermID); err != nil {
+				t.Errorf("abandon: %v", err)
+			}
+			heldBy(t, s, claim("a", time.Minute))
+			if after := row(); after != before {
+				t.Errorf("the record changed from\n%s to\n%s", before, after)
+			}
+		})
+	}
+}
+
 // TestB31_TTLs: what is granted is what was asked, or it is refused with the
 // bounds.
 func TestB31_TTLs(t *testing.T) {
@@ -636,6 +671,39 @@ func TestS12_NewerSchema(t *testing.T) {
 	execOn(t, path, "update tenure_meta set value = ? where key = 'schema'", schemaVersion)
 	if after := get(t, s, "a"); after.TermID != before.TermID || after.Renewal != 0 || after.State != store.Live {
 		t.Errorf("the record changed to %+v", after)
+	}
+}
+
+// TestS12_NewerRecord: one record is of a newer format, as in a file that two
+// versions use while they are rolled out. It is neither free nor renewed nor
+// changed; the others of the file are served.
+func TestS12_NewerRecord(t *testing.T) {
+	path := file(t)
+	s := open(t, path, nil)
+	l, other := acquire(t, s, claim("a", ttl)), acquire(t, s, claim("b", time.Minute))
+	execOn(t, path, "update tenure_lease set format = ?, expires_ns = 0 where name = ?", store.Format+1, []byte("a"))
+	row := func() string {
+		return ask[string](t, path, "select format||token||term_id||receipt||renewal||released||quote(evicted)||expires_ns||clock from tenure_lease where name = ?", []byte("a"))
+	}
+	before := row()
+	_, acquired := s.Acquire(t.Context(), claim("a", ttl))
+	_, renewal := s.Renew(t.Context(), l, attempt())
+	_, got := s.Get(t.Context(), "a")
+	_, evicted := s.Evict(t.Context(), store.Eviction{Name: "a", Reason: "test", Now: true})
+	answers := s.RenewBatch(t.Context(), []store.Renewal{{Lease: l, Attempt: attempt()}, {Lease: other, Attempt: attempt()}})
+	for what, err := range map[string]error{
+		"acquire": acquired, "renew": renewal, "get": got, "evict": evicted, "batch": answers[0].Err,
+		"release": s.Release(t.Context(), l, ""), "abandon": s.Abandon(t.Context(), "a", l.TermID),
+	} {
+		if !errors.Is(err, store.ErrFormat) || !strings.Contains(err.Error(), "upgrade") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if answers[1].Err != nil || answers[1].Lease.Renewal != 1 {
+		t.Errorf("the other of the batch: %+v", answers[1])
+	}
+	if after := row(); after != before {
+		t.Errorf("the record changed from\n%s to\n%s", before, after)
 	}
 }
 
