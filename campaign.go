@@ -188,23 +188,24 @@ func (c *campaign) drainQueue() {
 func (c *campaign) step(ev core.Event) { c.stepAt(c.clock.read(), ev) }
 
 func (c *campaign) stepAt(now core.Reading, ev core.Event) {
-	if c.halted {
-		return
-	}
-	next, actions := c.state.Step(now, ev)
-	c.state = next
-	for _, a := range actions {
-		c.act(a)
+	for ev != nil && !c.halted {
+		next, actions := c.state.Step(now, ev)
+		c.state, ev = next, nil
+		for _, a := range actions {
+			if _, ok := a.(core.Draw); ok { // the last one
+				now = c.clock.read() // before the draw: the right counts from here
+				attempt := c.draw()
+				c.assignWaiters(attempt)
+				ev = core.Drawn{Attempt: attempt}
+				continue
+			}
+			c.act(a)
+		}
 	}
 }
 
 func (c *campaign) act(a core.Action) {
 	switch a := a.(type) {
-	case core.Draw:
-		now := c.clock.read() // before the draw: the right counts from here
-		attempt := c.draw()
-		c.assignWaiters(attempt)
-		c.stepAt(now, core.Drawn{Attempt: attempt})
 	case core.Ask:
 		c.call(core.OpAcquire, a.Attempt, func(ctx context.Context) (store.Lease, error) {
 			return c.store.Acquire(ctx, c.opts.claim(c.name, a.Attempt))
@@ -215,11 +216,11 @@ func (c *campaign) act(a core.Action) {
 		}
 		c.tries++
 		c.alone = c.alone || c.tries > 2
-		shared, again := c.hub != nil && !c.alone, c.tries > 1
+		if c.hub != nil && !c.alone {
+			c.share(a)
+			break
+		}
 		c.call(core.OpRenew, a.Attempt, func(ctx context.Context) (store.Lease, error) {
-			if shared {
-				return c.hub.renew(ctx, c, a.Lease, a.Attempt, again)
-			}
 			return c.store.Renew(ctx, a.Lease, a.Attempt)
 		})
 	case core.Release:
@@ -285,24 +286,42 @@ func (c *campaign) draw() store.Attempt {
 // the answer. The caller's context plays no part: what it ends is told to the
 // core, which decides.
 func (c *campaign) call(op core.Op, a store.Attempt, f func(context.Context) (store.Lease, error)) {
-	if c.out >= callsMax {
-		err := store.Undone(fmt.Errorf("%w: %d calls have not returned", store.ErrUnreachable, c.out))
-		c.post(func() { c.step(core.Reply{Op: op, Attempt: a, Err: err}) })
+	reply := c.expect(op, a)
+	if reply == nil {
 		return
 	}
 	// A little less than the core waits, so that it hears of a time-out as an error.
 	ctx, cancel := context.WithTimeout(c.calling, c.cfg.Timeout*7/8)
-	c.out++
 	c.calls.Add(1)
 	go func() {
 		defer c.calls.Done()
 		defer cancel()
-		l, err := guarded(func() (store.Lease, error) { return f(ctx) })
+		reply(guarded(func() (store.Lease, error) { return f(ctx) }))
+	}()
+}
+
+// share makes a renewal's first or second request together with others.
+func (c *campaign) share(a core.Renew) {
+	if reply := c.expect(core.OpRenew, a.Attempt); reply != nil {
+		c.hub.renew(c.calling, c, a.Lease, a.Attempt, c.tries > 1, func(r store.Renewed) { reply(r.Lease, r.Err) })
+	}
+}
+
+// expect counts a call that is about to be made. What it returns brings the core
+// the answer. It is nil if too many calls are out, which the core is told.
+func (c *campaign) expect(op core.Op, a store.Attempt) (reply func(store.Lease, error)) {
+	if c.out >= callsMax {
+		err := store.Undone(fmt.Errorf("%w: %d calls have not returned", store.ErrUnreachable, c.out))
+		c.post(func() { c.step(core.Reply{Op: op, Attempt: a, Err: err}) })
+		return nil
+	}
+	c.out++
+	return func(l store.Lease, err error) {
 		c.post(func() {
 			c.out--
 			c.step(core.Reply{Op: op, Attempt: a, Lease: l, Err: err})
 		})
-	}()
+	}
 }
 
 // guarded turns a panic of a store's client into an error.

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tenure-go/tenure/store"
@@ -37,14 +39,28 @@ type round struct {
 	circle  int
 	ctx     context.Context
 	cancel  context.CancelFunc
-	seats   []seat
+	seats   []*seat
 	waiting int
 }
 
+// seat is one renewal in a round. It is answered once: by the round, by its own
+// time-out, or since its term needs no answer any more.
 type seat struct {
-	renewal store.Renewal
-	until   time.Time          // when the request has taken too long for its term
-	answer  chan store.Renewed // takes one answer without blocking
+	renewal  store.Renewal
+	until    time.Time // when the request has taken too long for its term
+	limit    time.Time // when its term has waited long enough
+	reply    func(store.Renewed)
+	answered atomic.Bool
+	round    *round
+	stop     func() bool // ends the watch over the term's context
+}
+
+func (s *seat) answer(r store.Renewed) (first bool) {
+	if !s.answered.CompareAndSwap(false, true) {
+		return false
+	}
+	s.reply(r)
+	return true
 }
 
 // errBatch says that a round failed as a whole, each of its terms tries again.
@@ -99,28 +115,23 @@ func (h *hub) leave(c *campaign) {
 }
 
 // renew renews l for the first or, again, for the second time in the round that
-// is open, or opens one. It blocks until the answer, or until ctx ends.
-func (h *hub) renew(ctx context.Context, c *campaign, l store.Lease, a store.Attempt, again bool) (store.Lease, error) {
-	s := seat{renewal: store.Renewal{Lease: l, Attempt: a}, answer: make(chan store.Renewed, 1)}
-	// A little earlier than ctx ends, so that what the store says of a time-out gets
-	// here.
-	s.until = time.Now().Add(c.cfg.Timeout * 3 / 4)
-	r, others := h.join(c, s, again)
+// is open, or opens one. It does not block: reply gets the answer, or an error
+// after a time-out or when ctx has ended.
+func (h *hub) renew(ctx context.Context, c *campaign, l store.Lease, a store.Attempt, again bool, reply func(store.Renewed)) {
+	now := time.Now()
+	s := &seat{renewal: store.Renewal{Lease: l, Attempt: a}, reply: reply}
+	// The request ends a little earlier than the waiting, so that what the store
+	// says of a time-out gets here; and the waiting earlier than the core's.
+	s.until, s.limit = now.Add(c.cfg.Timeout*3/4), now.Add(c.cfg.Timeout*7/8)
+	others := h.join(ctx, c, s, again)
 	for _, m := range others {
 		m.postRound()
-	}
-	select {
-	case answer := <-s.answer:
-		return answer.Lease, answer.Err
-	case <-ctx.Done():
-		h.giveUp(r)
-		return store.Lease{}, context.Cause(ctx)
 	}
 }
 
 // join takes a seat in the open round. If it opens one, others are whom to tell:
 // nobody of a second try, whose fellows have a second try of their own to make.
-func (h *hub) join(c *campaign, s seat, again bool) (joined *round, others []*campaign) {
+func (h *hub) join(ctx context.Context, c *campaign, s *seat, again bool) (others []*campaign) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	circle := everyone
@@ -140,12 +151,13 @@ func (h *hub) join(c *campaign, s seat, again bool) (joined *round, others []*ca
 				others = append(others, m)
 			}
 		}
-		c.calls.Go(func() { h.send(r, linger) }) // c is in a call, so it is not over before that
+		c.calls.Go(func() { h.send(r, linger) }) // c is in its loop, so it is not over before that
 	}
-	joined = h.open[circle]
-	joined.seats = append(joined.seats, s)
-	joined.waiting++
-	return joined, others
+	s.round = h.open[circle]
+	s.round.seats = append(s.round.seats, s)
+	s.round.waiting++
+	s.stop = context.AfterFunc(ctx, func() { h.giveUp(s, context.Cause(ctx)) })
+	return others
 }
 
 // circles is how many circles n members fall into for their second tries: as
@@ -153,10 +165,14 @@ func (h *hub) join(c *campaign, s seat, again bool) (joined *round, others []*ca
 // a stuck election takes with it are many.
 func circles(n int) int { return int(math.Ceil(math.Sqrt(float64(n)))) }
 
-// giveUp leaves a round without an answer.
-func (h *hub) giveUp(r *round) {
+// giveUp leaves a round without an answer of the store.
+func (h *hub) giveUp(s *seat, err error) {
+	if !s.answer(store.Renewed{Err: err}) {
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	r := s.round
 	r.waiting--
 	if r.waiting > 0 {
 		return
@@ -169,7 +185,7 @@ func (h *hub) giveUp(r *round) {
 
 // gather closes the round when nobody has joined it for linger: hundreds of terms
 // take longer to hear of it and to draw their attempts than one.
-func (h *hub) gather(r *round, linger time.Duration) []seat {
+func (h *hub) gather(r *round, linger time.Duration) []*seat {
 	seen := 0
 	for began := time.Now(); ; time.Sleep(linger) {
 		h.mu.Lock()
@@ -190,22 +206,45 @@ func (h *hub) gather(r *round, linger time.Duration) []seat {
 func (h *hub) send(r *round, linger time.Duration) {
 	defer r.cancel()
 	seats := h.gather(r, linger)
-	var until time.Time
-	for _, s := range seats {
-		if s.until.After(until) {
-			until = s.until
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		until := slices.MaxFunc(seats, func(a, b *seat) int { return a.until.Compare(b.until) }).until
+		ctx, cancel := context.WithDeadline(r.ctx, until)
+		defer cancel()
+		for chunk := range slices.Chunk(seats, batchMax) {
+			h.carryOut(ctx, chunk)
 		}
-	}
-	ctx, cancel := context.WithDeadline(r.ctx, until)
-	defer cancel()
-	for len(seats) > 0 {
-		n := min(len(seats), batchMax)
-		h.carryOut(ctx, seats[:n])
-		seats = seats[n:]
+	}()
+	h.hurry(seats, done)
+}
+
+// hurry lets nobody wait past its limit, until the round is done: a lease may be
+// much shorter than others of the round, and a client may not return at all.
+func (h *hub) hurry(seats []*seat, done <-chan struct{}) {
+	late := time.NewTimer(time.Hour)
+	defer late.Stop()
+	for {
+		if len(seats) > 0 {
+			first := slices.MinFunc(seats, func(a, b *seat) int { return a.limit.Compare(b.limit) })
+			late.Reset(time.Until(first.limit))
+		}
+		select {
+		case <-done:
+			return
+		case now := <-late.C:
+			seats = slices.DeleteFunc(slices.Clone(seats), func(s *seat) bool {
+				over := !s.limit.After(now)
+				if over {
+					h.giveUp(s, context.DeadlineExceeded)
+				}
+				return over
+			})
+		}
 	}
 }
 
-func (h *hub) carryOut(ctx context.Context, seats []seat) {
+func (h *hub) carryOut(ctx context.Context, seats []*seat) {
 	batch := make([]store.Renewal, len(seats))
 	for i, s := range seats {
 		batch[i] = s.renewal
@@ -221,13 +260,14 @@ func (h *hub) carryOut(ctx context.Context, seats []seat) {
 		err = fmt.Errorf("%w: %v", errBatch, err) // no term ends by another's panic
 	}
 	for i, s := range seats {
+		s.stop()
 		switch {
 		case err != nil:
-			s.answer <- store.Renewed{Err: err}
+			s.answer(store.Renewed{Err: err})
 		case i >= len(answers):
-			s.answer <- store.Renewed{Err: errShortBatch}
+			s.answer(store.Renewed{Err: errShortBatch})
 		default:
-			s.answer <- answers[i]
+			s.answer(answers[i])
 		}
 	}
 }
