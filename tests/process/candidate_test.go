@@ -3,6 +3,7 @@ package process
 import (
 	"bufio"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -38,6 +39,7 @@ type candidate struct {
 	journal *journal
 	ledger  *ledger // nil: the job writes nothing
 	finish  chan string
+	file    *sql.DB // the lease's file, while the job writes to it
 
 	mu    sync.Mutex
 	term  *tenure.Term // the current one; nil before the first
@@ -295,14 +297,35 @@ func (c *candidate) listen() {
 			c.finish <- arg
 		case "resign":
 			_ = term.Resign(context.Background())
+		case "confirm":
+			_ = term.Confirm(context.Background()) // a loss is told of
 		case "late":
 			e.Answers = c.late(term, stamp)
+		case "begin", "commit":
+			if err := c.holdFile(order); err != nil {
+				e.Error = err.Error()
+			}
 		default:
 			e.Error = "unknown order"
 		}
 		tell(e)
 	}
 	os.Exit(exitAlone)
+}
+
+// holdFile begins or commits a transaction of the job's own that writes to the
+// lease's file.
+func (c *candidate) holdFile(order string) (err error) {
+	if order == "begin" {
+		if c.file, err = sql.Open("sqlite", "file:"+c.File+"?_pragma=busy_timeout(30000)"); err != nil {
+			return err
+		}
+		c.file.SetMaxOpenConns(1) // the transaction is the connection's
+		_, err = c.file.Exec("create table if not exists orders (n); begin immediate; insert into orders values (1)")
+		return err
+	}
+	_, err = c.file.Exec("commit")
+	return errors.Join(err, c.file.Close())
 }
 
 // late sends what a process that slept through its own replacement may still

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -17,20 +18,101 @@ import (
 // it did not wait for the expiry.
 const long = 10 * time.Minute
 
+// Another holder's record is written over a running leader's. It is lost at its
+// next renewal, and whatever it and the one that waits do from then on leaves the
+// record as it is, byte for byte.
+func TestB02_RecordOverwritten(t *testing.T) {
+	t.Parallel()
+	f := newField(t)
+	plan := f.plan(long) // it is asked to renew
+	a := f.candidate("a", plan)
+	token := a.await("acquired", nil).Token
+	a.await("wrote", nil)
+	c := f.candidate("c", plan)
+	c.await("waiting", nil)
+	db, err := openDB(plan.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec(`update tenure_lease set term_id = 'another', token = token + 1, holder = cast('b' as blob), receipt = '0.another',
+		renewal = 0, used = '', used_by = ''`); err != nil {
+		t.Fatal(err)
+	}
+	before := f.row()
+	a.tell("confirm")
+	told := a.await("told", nil)
+	if told.Token != token || told.Reason != "superseded" {
+		t.Errorf("term %d was told to stop because of %q", told.Token, told.Reason)
+	}
+	a.await("lost", nil)
+	a.await("waiting", func(e event) bool { return e.Token == token+1 })
+	if e := a.order("late").Answers; e["renew"] != "superseded" || e["release"] != "superseded" || e["abandon"] != "ok" {
+		t.Errorf("late requests came to %v", e)
+	}
+	a.stop()
+	c.stop()
+	if after := f.row(); !maps.Equal(after, before) {
+		t.Errorf("the record changed from\n%v to\n%v", before, after)
+	}
+	if n := f.count(func(e event) bool { return e.Kind == "acquired" }); n != 1 {
+		t.Errorf("%d grants beside the record's holder", n-1)
+	}
+	f.stints()
+}
+
+// Only the record is deleted, under a leader, while another candidate waits: the
+// first job has returned before the next begins, whoever wins, and the token
+// rises although the record that had it is gone.
+func TestB05_RecordRemoved(t *testing.T) {
+	t.Parallel()
+	f := newField(t)
+	plan := f.plan(9 * time.Second)
+	a := f.candidate("a", plan)
+	token := a.await("acquired", nil).Token
+	a.await("wrote", nil)
+	b := f.candidate("b", plan)
+	b.await("waiting", nil)
+	db, err := openDB(plan.File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.Exec("delete from tenure_lease"); err != nil {
+		t.Fatal(err)
+	}
+	a.tell("confirm")
+	if told := a.await("told", nil); told.Reason != "record_gone" {
+		t.Errorf("told to stop because of %q", told.Reason)
+	}
+	next, _ := f.await("the next leader", 0, func(e event) bool { return e.Kind == "acquired" && e.Token != token })
+	if next.Token <= token {
+		t.Errorf("token %d after %d", next.Token, token)
+	}
+	next.from.await("wrote", func(e event) bool { return e.Token == next.Token })
+	a.stop()
+	b.stop()
+	all := f.stints()
+	disjoint(t, all)
+	if len(all) < 2 {
+		t.Errorf("%d terms, want at least 2", len(all))
+	}
+}
+
 // A candidate that loses its record and wins again at once runs one job at a
 // time, each under a token of its own.
 func TestB08_LoseAndWinAgain(t *testing.T) {
 	t.Parallel()
 	f := newField(t)
 	plan := f.plan(2 * time.Second)
-	plan.Linger = 300 * time.Millisecond
+	plan.Linger = 5 * time.Second // longer than the removed record is waited out
 	a := f.candidate("a", plan)
 	db, err := openDB(f.path("lease.db"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	const rounds = 3
+	const rounds = 2
 	for n := 0; n < rounds; {
 		token := a.await("acquired", nil).Token
 		if _, err := db.Exec("delete from tenure_lease"); err != nil {
@@ -204,6 +286,58 @@ func TestB13_ShortTroubleIsSurvived(t *testing.T) {
 			}
 			if all := f.stints(); len(all) != 1 || all[0].Token != token {
 				t.Errorf("terms: %+v, want the one of token %d", all, token)
+			}
+		})
+	}
+}
+
+// The lease lies in the job's own file, and the job keeps a transaction open there
+// for two TTLs, or, as one that heeds nothing, for five: the term is lost, the
+// reason is named, and somebody leads again once the job has committed.
+func TestB16_JobHoldsTheLeaseFile(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []struct {
+		name     string
+		rollback bool
+		ttls     time.Duration
+	}{
+		{"wal", false, 2},
+		{"rollback", true, 2},
+		{"wal, for long", false, 5},
+	} {
+		t.Run(mode.name, func(t *testing.T) {
+			t.Parallel()
+			const ttl = 3 * time.Second
+			f := newField(t)
+			plan := f.plan(ttl)
+			plan.Rollback = mode.rollback
+			a := f.candidate("a", plan)
+			a.await("acquired", nil)
+			a.await("wrote", nil)
+			b := f.candidate("b", plan)
+			b.await("waiting", nil)
+			a.skip()
+			held := a.order("begin").At
+			a.await("renew failed", func(e event) bool {
+				return strings.Contains(e.Error, "store busy") && strings.Contains(e.Error, "use a file of its own")
+			})
+			if told := a.await("told", nil); told.Reason != "expired" {
+				t.Errorf("told to stop because of %q", told.Reason)
+			}
+			b.await("ask failed", func(e event) bool { return e.At-held >= mode.ttls*ttl })
+			if n := f.count(func(e event) bool { return e.Kind == "acquired" && e.At > held }); n > 0 {
+				t.Errorf("%d grants while the job held the file", n)
+			}
+			committing := mono()
+			a.order("commit")
+			next, _ := f.await("a leader", 0, func(e event) bool { return e.Kind == "acquired" && e.At > committing })
+			next.from.await("wrote", func(e event) bool { return e.Token == next.Token })
+			a.stop()
+			b.stop()
+			all := f.stints()
+			disjoint(t, all)
+			if len(all) < 2 {
+				t.Errorf("%d terms, want at least 2", len(all))
 			}
 		})
 	}
