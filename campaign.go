@@ -296,7 +296,7 @@ func (c *campaign) call(op core.Op, a store.Attempt, f func(context.Context) (st
 	go func() {
 		defer c.calls.Done()
 		defer cancel()
-		reply(guarded(func() (store.Lease, error) { return f(ctx) }))
+		reply(guarded(ErrPanicked, func() (store.Lease, error) { return f(ctx) }))
 	}()
 }
 
@@ -324,14 +324,23 @@ func (c *campaign) expect(op core.Op, a store.Attempt) (reply func(store.Lease, 
 	}
 }
 
-// guarded turns a panic of a store's client into an error.
-func guarded[T any](f func() (T, error)) (v T, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: %v\n%s", core.ErrPanicked, p, debug.Stack())
-		}
+// guarded runs what is not this package's, and turns its panic, or its end of
+// the goroutine, into an error that is broke. That goroutine is one of its own:
+// the caller's could not go on.
+func guarded[T any](broke error, f func() (T, error)) (v T, err error) {
+	returned := make(chan struct{})
+	go func() {
+		defer close(returned)
+		err = fmt.Errorf("%w: it ended its goroutine (runtime.Goexit)", broke)
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("%w: %v\n%s", broke, p, debug.Stack())
+			}
+		}()
+		v, err = f()
 	}()
-	return f()
+	<-returned
+	return v, err
 }
 
 // begin publishes a new term and starts its job.
@@ -503,7 +512,7 @@ func (c *campaign) watch() {
 	go func() {
 		defer c.calls.Done()
 		for ctx.Err() == nil {
-			hints, err := guarded(func() (<-chan store.Hint, error) { return w.Watch(ctx, c.name) })
+			hints, err := guarded(ErrPanicked, func() (<-chan store.Hint, error) { return w.Watch(ctx, c.name) })
 			if err == nil {
 				c.hint(store.Hint{Kind: store.HintChanged})
 				c.listen(ctx, hints)

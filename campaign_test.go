@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -451,61 +452,110 @@ func TestLossAfterTheJobIsNotTheJobs(t *testing.T) {
 	})
 }
 
-// An observer, a logger, a nonce and a watch that panic end nothing.
-func TestPanicsBesideTheTerm(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memstore.Store) {
-		other, err := NewElector(s, "job", quiet(nil))
-		if err != nil {
-			t.Fatal(err)
-		}
-		holder := mustCampaign(t, other)
-		time.AfterFunc(time.Second, func() { _ = holder.Resign(context.Background()) })
-
-		var log bytes.Buffer
-		events := new(recorder)
-		e, err := NewElector(panicky{s}, "job", &Options{
-			Logger:   slog.New(slog.NewTextHandler(&log, nil)),
-			Observer: Observers(events, ObserverFunc(func(e Event) { panic(fmt.Sprintf("on %T", e)) })),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = e.RunOnce(t.Context(), func(_ context.Context, term *Term) error {
-			time.Sleep(time.Minute)
-			return term.Err()
-		})
-		if err != nil {
-			t.Error(err)
-		}
-		if len(of[Renewed](events)) < 11 || len(of[Released](events)) != 1 {
-			t.Errorf("events: %v", events.events)
-		}
-		if !strings.Contains(log.String(), "on tenure.Acquired") || !strings.Contains(log.String(), "released") {
-			t.Errorf("the log says:\n%s", log.String())
-		}
-	})
-	bubble(t, func(t *testing.T, s *memstore.Store) {
-		e, err := NewElector(s, "job", &Options{Logger: slog.New(panickyHandler{})})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := e.RunOnce(t.Context(), func(context.Context, *Term) error { return nil }); err != nil {
-			t.Error(err)
-		}
-	})
+// breaks are the ways in which what is called may not return: each gets a text
+// that the error should show.
+var breaks = map[string]struct {
+	do   func(text string)
+	says func(text string) string
+}{
+	"panic":  {func(text string) { panic(text) }, func(text string) string { return text }},
+	"Goexit": {func(string) { runtime.Goexit() }, func(string) string { return "runtime.Goexit" }},
 }
 
-type panicky struct{ store.Store }
+// An observer, a logger, a nonce and a watch that do not return end nothing.
+func TestBreaksBesideTheTerm(t *testing.T) {
+	for name, brk := range breaks {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memstore.Store) {
+				other, err := NewElector(s, "job", quiet(nil))
+				if err != nil {
+					t.Fatal(err)
+				}
+				holder := mustCampaign(t, other)
+				time.AfterFunc(time.Second, func() { _ = holder.Resign(context.Background()) })
 
-func (panicky) Nonce() string { panic("nonce") }
+				var log bytes.Buffer
+				events := new(recorder)
+				e, err := NewElector(broken{s, brk.do}, "job", &Options{
+					Logger:   slog.New(slog.NewTextHandler(&log, nil)),
+					Observer: Observers(events, ObserverFunc(func(e Event) { brk.do(fmt.Sprintf("on %T", e)) })),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				err = e.RunOnce(t.Context(), func(_ context.Context, term *Term) error {
+					time.Sleep(time.Minute)
+					return term.Err()
+				})
+				if err != nil {
+					t.Error(err)
+				}
+				if len(of[Renewed](events)) < 11 || len(of[Released](events)) != 1 {
+					t.Errorf("events: %v", events.events)
+				}
+				if !strings.Contains(log.String(), brk.says("on tenure.Acquired")) || !strings.Contains(log.String(), "event=tenure.Acquired") || !strings.Contains(log.String(), "released") {
+					t.Errorf("the log says:\n%s", log.String())
+				}
+			})
+			bubble(t, func(t *testing.T, s *memstore.Store) {
+				e, err := NewElector(s, "job", &Options{Logger: slog.New(brokenHandler{do: brk.do})})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := e.RunOnce(t.Context(), func(context.Context, *Term) error { return nil }); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
 
-func (panicky) Watch(context.Context, string) (<-chan store.Hint, error) { panic("watch") }
+// A store's client that does not return from an ask is asked again.
+func TestClientBreaksInAnAsk(t *testing.T) {
+	for name, brk := range breaks {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memstore.Store) {
+				h := &hooked{Store: s}
+				var asked atomic.Int32
+				h.acquire = func(ctx context.Context, c store.Claim) (store.Lease, error) {
+					if asked.Add(1) == 1 {
+						brk.do("client bug")
+					}
+					return s.Acquire(ctx, c)
+				}
+				events := new(recorder)
+				e := mustElector(t, h, "job", func(o *Options) { o.Observer = events })
+				term := mustCampaign(t, e)
+				if failed := of[AskFailed](events); len(failed) != 1 || !errors.Is(failed[0].Err, ErrPanicked) || !strings.Contains(failed[0].Err.Error(), brk.says("client bug")) {
+					t.Errorf("told of %v", failed)
+				}
+				_ = term.Resign(t.Context())
+			})
+		})
+	}
+}
 
-type panickyHandler struct{ slog.Handler }
+// broken is a store whose optional calls do not return.
+type broken struct {
+	store.Store
+	do func(string)
+}
 
-func (h panickyHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
+func (b broken) Nonce() string { b.do("nonce"); return "" }
 
-func (panickyHandler) Enabled(context.Context, slog.Level) bool { panic("log") }
+func (b broken) Watch(context.Context, string) (<-chan store.Hint, error) {
+	b.do("watch")
+	return nil, nil
+}
+
+type brokenHandler struct {
+	slog.Handler
+	do func(string)
+}
+
+func (h brokenHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
+
+func (h brokenHandler) Enabled(context.Context, slog.Level) bool { h.do("log"); return false }
 
 // watching is a store whose hints a test gives.
 type watching struct {

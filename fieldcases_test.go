@@ -442,24 +442,31 @@ func TestB11_JobEndsReleaseFollows(t *testing.T) {
 	}
 }
 
-// A panic in the store's client ends the term, never the renewals alone.
-func TestB11_StoreClientPanics(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memstore.Store) {
-		h := &hooked{Store: s}
-		h.renew = func(context.Context, store.Lease, store.Attempt) (store.Lease, error) { panic("client bug") }
-		term, err := mustElector(t, h, "job", nil).Campaign(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		began := time.Now()
-		<-term.Done()
-		if d := time.Since(began); d > 10*time.Second {
-			t.Errorf("ended after %v", d)
-		}
-		if err := term.Err(); !errors.Is(err, ErrPanicked) || !strings.Contains(err.Error(), "client bug") {
-			t.Errorf("got %v", err)
-		}
-	})
+// A store's client that does not return ends the term, never the renewals alone.
+func TestB11_StoreClientBreaks(t *testing.T) {
+	for name, brk := range breaks {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memstore.Store) {
+				h := &hooked{Store: s}
+				h.renew = func(context.Context, store.Lease, store.Attempt) (store.Lease, error) {
+					brk.do("client bug")
+					return store.Lease{}, nil
+				}
+				term, err := mustElector(t, h, "job", nil).Campaign(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				began := time.Now()
+				<-term.Done()
+				if d := time.Since(began); d > 10*time.Second {
+					t.Errorf("ended after %v", d)
+				}
+				if err := term.Err(); !errors.Is(err, ErrPanicked) || !strings.Contains(err.Error(), brk.says("client bug")) {
+					t.Errorf("got %v", err)
+				}
+			})
+		})
+	}
 }
 
 // Every candidate that lost stands again.

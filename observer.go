@@ -2,6 +2,7 @@ package tenure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -11,7 +12,8 @@ import (
 // election's own loop, one event after the other: it must not block, since
 // renewals wait for it, and must not call [Term.Confirm], or [Term.Resign] of a
 // term of [Elector.Campaign], which wait for that loop. Whether a term is valid
-// does not depend on it. A panic of Observe is logged, and nothing else.
+// does not depend on it. A panic of Observe, or a runtime.Goexit, is logged, and
+// nothing else.
 type Observer interface{ Observe(Event) }
 
 // ObserverFunc makes an Observer of a function.
@@ -40,15 +42,17 @@ func shielded(log *slog.Logger, all ...Observer) func(Event) {
 				continue
 			}
 			if err := caught(func() { o.Observe(e) }); err != nil {
-				_ = caught(func() { log.Error("an observer panicked", "event", fmt.Sprintf("%T", e), "error", err) })
+				_ = caught(func() { log.Error("an observer broke", "event", fmt.Sprintf("%T", e), "error", err) })
 			}
 		}
 	}
 }
 
-// caught runs f and returns its panic, if it does.
+var errBroke = errors.New("it panicked")
+
+// caught runs f and returns its panic or its end of the goroutine, if it does.
 func caught(f func()) error {
-	_, err := guarded(func() (struct{}, error) {
+	_, err := guarded(errBroke, func() (struct{}, error) {
 		f()
 		return struct{}{}, nil
 	})
