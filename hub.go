@@ -249,7 +249,7 @@ func (h *hub) carryOut(ctx context.Context, seats []*seat) {
 	for i, s := range seats {
 		batch[i] = s.renewal
 	}
-	answers, err := guarded(func() ([]store.Renewed, error) {
+	answers, err := guarded(ErrPanicked, func() ([]store.Renewed, error) {
 		if len(batch) == 1 {
 			l, err := h.store.Renew(ctx, batch[0].Lease, batch[0].Attempt)
 			return []store.Renewed{{Lease: l, Err: err}}, nil
