@@ -181,3 +181,33 @@ func anchors(t *testing.T, doc string) []string {
 	}
 	return names
 }
+
+// named is a test, or with a … all whose names begin so.
+var named = regexp.MustCompile("`((?:Test|Benchmark|Fuzz|Example)[A-Z]\\w*)(…?)`")
+
+// A document that names the test behind a claim names one that is there.
+func TestNamedTestsExist(t *testing.T) {
+	repo := read(t)
+	var there []string
+	for _, f := range repo.files {
+		for _, d := range f.ast.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && f.test && fn.Recv == nil {
+				there = append(there, fn.Name.Name)
+			}
+		}
+	}
+	for _, doc := range repo.docs {
+		text, err := os.ReadFile(filepath.Join(root, doc))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range named.FindAllStringSubmatch(string(text), -1) {
+			found := slices.ContainsFunc(there, func(name string) bool {
+				return name == m[1] || m[2] != "" && strings.HasPrefix(name, m[1])
+			})
+			if !found {
+				t.Errorf("%s names %s, and there is no such test", doc, m[0])
+			}
+		}
+	}
+}
