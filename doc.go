@@ -12,8 +12,10 @@
 // margin allows 0.2 % and 50 ms):
 //
 //   - At most one process gets nil from [Term.Err] at a time, unless a machine's
-//     clocks stood still (a paused or restored virtual machine) or a process was
-//     copied. Every acquisition has a higher token than the one before.
+//     clocks stood still (a paused or restored virtual machine), a process was
+//     copied, or the lease was taken from a term without waiting for it: by
+//     [Options].Takeover or FencedOnly, or by an eviction that does not
+//     wait. Every acquisition has a higher token than the one before.
 //   - A resource that checks the token with each write (package fence) accepts no
 //     write of an older term after one of a newer term, whatever any clock did.
 //   - Of two copies of one leader at most one goes on renewing, and at most one
