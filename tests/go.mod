@@ -6,6 +6,7 @@ require (
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/tenure-go/tenure v0.0.0-00010101000000-000000000000
+	github.com/tenure-go/tenure/tenurepg v0.0.0-00010101000000-000000000000
 	github.com/tenure-go/tenure/tenuresqlite v0.0.0-00010101000000-000000000000
 	go.uber.org/goleak v1.3.0
 	golang.org/x/sys v0.49.0
@@ -18,9 +19,11 @@ require (
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/puddle/v2 v2.2.3 // indirect
 	github.com/mattn/go-isatty v0.0.24 // indirect
 	github.com/ncruces/go-strftime v1.1.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
+	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/text v0.41.0 // indirect
 	modernc.org/libc v1.80.1 // indirect
 	modernc.org/mathutil v1.7.1 // indirect
@@ -29,5 +32,6 @@ require (
 
 replace (
 	github.com/tenure-go/tenure => ../
+	github.com/tenure-go/tenure/tenurepg => ../tenurepg
 	github.com/tenure-go/tenure/tenuresqlite => ../tenuresqlite
 )

@@ -1,0 +1,1 @@
+select tenure.await($1::integer, $2::integer)

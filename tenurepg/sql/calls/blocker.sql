@@ -1,0 +1,1 @@
+select coalesce(tenure.blocker($1::text), '')

@@ -1,0 +1,1 @@
+select tenure.list(nullif($1::text, '')::json, $2::integer)::text

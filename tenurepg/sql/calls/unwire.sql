@@ -1,0 +1,1 @@
+select coalesce(tenure.unwire($1::integer)::text, '')
