@@ -19,13 +19,13 @@ type runCmd struct {
 	Command []string `arg:"" passthrough:"partial" help:"The command and its arguments, after --."`
 
 	Wait        *time.Duration `xor:"wait" placeholder:"DURATION" help:"Give up with 75 if not elected for so long. Default: wait for ever."`
-	NoWait      bool           `xor:"wait" help:"Give up with 75 at once if another leads."`
+	NoWait      bool           `xor:"wait" help:"Give up with 75 at once if another leads. A store that is busy or does not answer is tried for at most 5s and two thirds of --ttl; then 69."`
 	Keep        bool           `help:"Contend again after a lost or resigned leadership, instead of ending with 76. The command's own end is still the end."`
 	TTL         time.Duration  `name:"ttl" default:"15s" placeholder:"DURATION" help:"How long the lease stands without a renewal, and so how long a takeover takes after a crash. Default: ${default}."`
 	HoldAtLeast time.Duration  `placeholder:"DURATION" help:"Hold the leadership for at least so long, also when the command ends earlier: a job started twice by clocks that differ runs once."`
 	KillAfter   *time.Duration `placeholder:"DURATION" help:"From TERM to KILL when the command is to end. Default, and most: what the lease leaves after a loss, about a third of --ttl."`
 	StallAfter  time.Duration  `placeholder:"DURATION" help:"End the term if the command reports no progress for so long, by 'tenure progress' or by WATCHDOG=1 to $$NOTIFY_SOCKET. Default: never."`
-	Fence       []string       `sep:"none" placeholder:"RESOURCE" help:"Enter this fenced resource before the command starts, so that an earlier leader's writes are refused from then on: a name in the store's own database, or sqlite:PATH#NAME. Repeatable."`
+	Fence       []string       `sep:"none" placeholder:"RESOURCE" help:"Enter this fenced resource before the command starts, so that an earlier leader's writes are refused from then on: a name in the store's own database (without a scheme such as sqlite: before it), or sqlite:PATH#NAME. Repeatable."`
 	Marker      string         `placeholder:"FILE" help:"A file that is there while the command leads, with host boot, process, token and term."`
 	Holder      string         `placeholder:"TEXT" help:"A label for people who ask who leads. It grants nothing. Default: host name and process id."`
 	ExitHeld    int            `default:"75" placeholder:"CODE" help:"Exit code for: another leads. Default: ${default}."`

@@ -61,7 +61,7 @@ func newRunner(c *runCmd, a *app) (*runner, error) {
 }
 
 func (r *runner) prepare() (err error) {
-	if r.store, err = r.c.open(r.ctx, r.app); err != nil {
+	if r.store, err = r.c.openToWrite(r.ctx, r.app); err != nil {
 		return err
 	}
 	var level slog.Level
@@ -69,7 +69,7 @@ func (r *runner) prepare() (err error) {
 		return err
 	}
 	r.log = newLog(cleanWriter{r.app.stderr, r.store.url}, r.c.JSON, level)
-	if r.fences, err = openFences(r.c.Fence, r.store); err != nil {
+	if r.fences, err = openFences(r.ctx, r.c.Fence, r.store); err != nil {
 		return err
 	}
 	if r.elector, err = tenure.NewElector(r.store, r.c.Name, r.c.options(tenure.ObserverFunc(r.observe))); err != nil {
@@ -134,7 +134,7 @@ func (r *runner) close() {
 		os.RemoveAll(r.dir)
 	}
 	for _, f := range r.fences {
-		f.close()
+		f.gate.close()
 	}
 	if r.store != nil {
 		r.store.close()

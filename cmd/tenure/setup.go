@@ -22,7 +22,7 @@ func (*initCmd) Help() string {
 
 // Run sets the store up and prints what was done.
 func (c *initCmd) Run(ctx context.Context, a *app) error {
-	s, err := c.open(ctx, a)
+	s, err := c.openToWrite(ctx, a)
 	if err != nil {
 		return err
 	}
@@ -72,8 +72,11 @@ type resultJSON struct {
 
 // Run runs the cases and prints a table.
 func (c *storeCheckCmd) Run(ctx context.Context, a *app) error {
-	flags := storeFlags{Store: c.URL}
-	first, err := flags.open(ctx, a)
+	u, err := a.urlArgument(c.URL, "<url>", "")
+	if err != nil {
+		return err
+	}
+	first, err := openURL(ctx, u, false)
 	if err != nil {
 		return err
 	}

@@ -108,6 +108,20 @@ func TestCleaned(t *testing.T) {
 	}
 }
 
+// Whatever URL is read can be opened, and fenced.
+func TestBackends(t *testing.T) {
+	t.Parallel()
+	schemes := storeurl.Schemes()
+	for _, scheme := range schemes {
+		if b := backends[scheme]; b.open == nil || b.gate == nil {
+			t.Errorf("%s: a URL of it is read, and not opened or not fenced", scheme)
+		}
+	}
+	if len(schemes) != len(backends) {
+		t.Errorf("there are schemes %q and %d backends", schemes, len(backends))
+	}
+}
+
 func TestKillAfterFits(t *testing.T) {
 	t.Parallel()
 	for _, killAfter := range []time.Duration{time.Millisecond, time.Second, 5 * time.Second, time.Minute, time.Hour} {

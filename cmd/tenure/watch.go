@@ -22,31 +22,49 @@ const watchPause = time.Second
 
 // Run prints a line at each change, until it is interrupted.
 func (c *watchCmd) Run(ctx context.Context, a *app) error {
+	if err := store.CheckName(c.Name); err != nil {
+		return err
+	}
 	s, err := c.open(ctx, a)
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	if err := store.CheckName(c.Name); err != nil {
-		return err
+	last := ""
+	show := func(r seen) error {
+		now := essence(r)
+		if now == last {
+			return nil
+		}
+		last = now
+		return c.print(a, r)
 	}
+	for s.unborn() {
+		if err := show(seen{Record: store.Record{Name: c.Name}, none: true}); err != nil {
+			return err
+		}
+		select {
+		case <-time.After(watchPause):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if s, err = c.open(ctx, a); err != nil {
+			return err
+		}
+	}
+	defer s.close()
 	hints := make(<-chan store.Hint) // none, unless the store gives some
 	if w, ok := store.As[store.Watcher](s.Store); ok {
 		if hints, err = w.Watch(ctx, c.Name); err != nil {
 			return clean(s.url, err)
 		}
 	}
-	last := ""
 	for {
 		r, pause, err := s.look(ctx, c.Name)
 		if err != nil {
 			return err
 		}
-		if now := essence(r); now != last {
-			last = now
-			if err := c.print(a, r); err != nil {
-				return err
-			}
+		if err := show(r); err != nil {
+			return err
 		}
 		select {
 		case _, ok := <-hints:
@@ -162,10 +180,10 @@ func (c *historyCmd) Run(ctx context.Context, a *app) error {
 		rows = append(rows, []string{e.At.Local().Format("2006-01-02 15:04:05.000"), e.What, fmt.Sprint(e.Token), e.Holder, e.Detail})
 	}
 	switch {
-	case c.JSON:
-		return nil
 	case len(entries) == 0:
 		return exitf(exitNo, "the store knows nothing of %q", c.Name)
+	case c.JSON:
+		return nil
 	}
 	return table(a.stdout, rows)
 }

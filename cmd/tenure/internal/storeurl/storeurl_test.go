@@ -12,7 +12,7 @@ func TestParse(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"sqlite:tenure.db":            "tenure.db",
-		"sqlite:./a b?c#d.db":         "./a b?c#d.db",
+		"sqlite:./a b.db":             "./a b.db",
 		"sqlite:/var/lib/t/t.db":      "/var/lib/t/t.db",
 		"sqlite:///var/lib/t/t.db":    "/var/lib/t/t.db",
 		"SQLite:x":                    "x",
@@ -25,33 +25,43 @@ func TestParse(t *testing.T) {
 		if got := u.String(); got != "sqlite:"+want {
 			t.Errorf("Parse(%q).String() = %q", text, got)
 		}
+		if HasPassword(text) {
+			t.Errorf("%q: a password was seen where there is none", text)
+		}
 	}
 	for text, want := range map[string]string{
-		"":                          "empty",
-		"  ":                        "empty",
-		"/var/lib/t.db":             "has no scheme (for a file: sqlite:/var/lib/t.db)",
-		"tenure.db":                 "has no scheme",
-		"//host/db":                 "has no scheme",
-		":x":                        "has no scheme",
-		"1x:y":                      "has no scheme",
-		"sqlite:":                   "no path",
-		"sqlite://":                 "three slashes or none",
-		"sqlite://host/x":           "three slashes or none",
-		"sqlite::memory:":           "not the path of a file",
-		"sqlite:file:x?mode=memory": "not the path of a file",
-		"sqlite:dir/":               "is a directory",
-		"mysql://localhost/x":       `unknown scheme "mysql"`,
-		"postgres://localhost/x":    "postgres is not built into this program",
-		"redis://localhost":         "redis is not built into this program",
+		"":                       "is empty",
+		"  ":                     "is empty",
+		"/var/lib/t.db":          "has no scheme",
+		"tenure.db":              "has no scheme",
+		"//host/db":              "has no scheme",
+		":x":                     "has no scheme",
+		"1x:y":                   "has no scheme",
+		"sqlite:":                "of sqlite has no path",
+		"sqlite://":              "three slashes or none",
+		"sqlite://host/x":        "three slashes or none",
+		"sqlite::memory:":        "not the path of a file",
+		"sqlite:file:x":          "not the path of a file",
+		"sqlite:x?mode=ro":       "there are no parameters",
+		"sqlite:x#name":          "--fence alone",
+		"sqlite:dir/":            "is that of a directory",
+		"mysql://localhost/x":    "has an unknown scheme",
+		"postgres://localhost/x": "names postgres, which is not built into this program",
+		"redis://localhost":      "names redis, which is not built into this program",
 	} {
 		_, err := Parse(text)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "allowed are sqlite:PATH and sqlite:///ABSOLUTE/PATH") {
 			t.Errorf("Parse(%q): %v; want %q and what is allowed", text, err, want)
 		}
 	}
+	// A path that no URL names is still one of a file.
+	if u := File("/home/a?b#c/t.db"); u.Path != "/home/a?b#c/t.db" || u.String() != "sqlite:/home/a?b#c/t.db" {
+		t.Errorf("File = %#v", u)
+	}
 }
 
-// No password comes out of any of these, however odd the URL.
+// Nothing that stands after the scheme comes out of an error, however odd the
+// text and wherever in it a password may be.
 func TestNoPassword(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2"
@@ -63,29 +73,45 @@ func TestNoPassword(t *testing.T) {
 		"postgres://user:a/hunter2#?%zz@host/db",
 		"postgres://host/db?password=hunter2",
 		"postgres://host/db?user=u&sslPassword=hunter2&x=y",
+		"postgres://u:pw@h/db user=x password=hunter2",
+		"postgres:/user:hunter2@host/db",
+		"postgres//u:hunter2@h",
 		"redis://host?auth_token=hunter2",
+		"redis://h/0?auth=hunter2",
 		"unknown://user:hunter2@host",
 		"://user:hunter2@host",
 		"a b://user:hunter2@host",
 		"postgres://user:hunter2\n@host",
+		"user:hunter2@host/db",
+		"host=localhost password=hunter2",
+		"foo?password=hunter2",
 		"sqlite://user:hunter2@host/path",
+		"sqlite:file:x?password=hunter2",
+		"sqlite:/x?password=hunter2/",
+		"sqlite:/x?password=hunter2",
 	} {
-		_, err := Parse(text)
+		u, err := Parse(text)
+		if err == nil {
+			t.Errorf("Parse(%q) succeeded", text)
+		}
+		raw := URL{shown: "shown", raw: text}
 		for what, said := range map[string]string{
-			"error":  fmt.Sprint(err),
-			"Redact": Redact(text),
-			"Clean":  URL{raw: text}.Clean("dial " + text + ": refused"),
-			"%v":     fmt.Sprintf("%v %+v %#v", URL{raw: text}, URL{raw: text}, URL{raw: text}),
+			"error": fmt.Sprint(err),
+			"Clean": raw.Clean("dial " + text + ": refused"),
+			"%v":    fmt.Sprintf("%v %+v %#v %v %+v %#v", u, u, u, raw, raw, raw),
 		} {
 			if strings.Contains(said, secret) {
 				t.Errorf("%q: %s shows the password: %s", text, what, said)
 			}
 		}
-		if err == nil {
-			t.Errorf("Parse(%q) succeeded", text)
+		if !HasPassword(text) || !IsPlace(text) {
+			t.Errorf("%q: HasPassword %v, IsPlace %v; want true", text, HasPassword(text), IsPlace(text))
 		}
-		if !HasPassword(text) {
-			t.Errorf("HasPassword(%q) is false", text)
+	}
+	// A password that no pattern finds is not repeated either.
+	for _, text := range []string{"hunter2", "hunter2:x", "x:hunter2", "sqlite:hunter2/", "postgres:hunter2", "sqlite://hunter2"} {
+		if _, err := Parse(text); err == nil || strings.Contains(err.Error(), secret) {
+			t.Errorf("Parse(%q): %v", text, err)
 		}
 	}
 	if got := (URL{raw: "postgres://u:hunter2@h/"}).Clean("password hunter2 is wrong"); got != "password xxxxx is wrong" {
@@ -96,8 +122,20 @@ func TestNoPassword(t *testing.T) {
 		t.Errorf("Clean left %q", got)
 	}
 	for _, text := range []string{"sqlite:a.db", "postgres://user@host/db", "postgres://host:5432/db?sslmode=x", "redis://host"} {
-		if HasPassword(text) || Redact(text) != text {
-			t.Errorf("%q: a password was seen where there is none: %q", text, Redact(text))
+		if HasPassword(text) {
+			t.Errorf("%q: a password was seen where there is none", text)
+		}
+	}
+}
+
+func TestIsPlace(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"invoices": false, "a b": false, "a b:c": false, "/srv/x": false, "tenants/42": false, "me@home": false,
+		"sqlite:x": true, "SQLITE:x#n": true, "postgres://h/db": true, "tenant:42": true, "1://x": true,
+	} {
+		if got := IsPlace(text); got != want {
+			t.Errorf("IsPlace(%q) = %v, want %v", text, got, want)
 		}
 	}
 }
@@ -112,16 +150,24 @@ func TestReadFile(t *testing.T) {
 		}
 	}
 	write(" sqlite:x \n\n")
-	if got, err := ReadFile(path); err != nil || got != "sqlite:x" {
-		t.Errorf("ReadFile = %q, %v", got, err)
+	for mode, want := range map[os.FileMode]bool{0o600: false, 0o400: false, 0o640: true, 0o604: true, 0o620: true} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		if got, open, err := ReadFile(path); err != nil || got != "sqlite:x" || open != want {
+			t.Errorf("ReadFile with mode %o = %q, %v, %v; want open %v", mode, got, open, err, want)
+		}
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		t.Fatal(err)
 	}
 	for _, text := range []string{"", "\n", "sqlite:x\nsqlite:y\n"} {
 		write(text)
-		if _, err := ReadFile(path); err == nil || !strings.Contains(err.Error(), "allowed is one line") {
+		if _, _, err := ReadFile(path); err == nil || !strings.Contains(err.Error(), "allowed is one line") {
 			t.Errorf("ReadFile of %q: %v", text, err)
 		}
 	}
-	if _, err := ReadFile(path + "x"); err == nil {
+	if _, _, err := ReadFile(path + "x"); err == nil {
 		t.Error("ReadFile of a missing file succeeded")
 	}
 }
