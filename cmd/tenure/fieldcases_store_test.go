@@ -177,6 +177,57 @@ func TestB05_RecordRemoved(t *testing.T) {
 	p.nothingRuns()
 }
 
+// B12: three that were told to --keep are cut off for three lease times, again
+// and again. Nobody works meanwhile, somebody leads afterwards under a token of
+// its own, and each is still a contender at the end.
+func TestB12_LosersStandAgain(t *testing.T) {
+	p := newPlace(t)
+	var all []*candidate
+	for _, who := range []string{"a", "b", "c"} {
+		all = append(all, p.start(append([]string{"run", "job", "--keep", "--ttl", "2s", "--holder", who}, journalJob(who)...)...))
+	}
+	defer func(all []*candidate) {
+		for _, c := range all {
+			if t.Failed() {
+				t.Logf("%q said:\n%s", c.cmd.Args, c.log)
+			}
+		}
+	}(slices.Clone(all))
+	leads := func() tick {
+		j := p.journal()
+		if len(j) == 0 {
+			return tick{}
+		}
+		return j[len(j)-1]
+	}
+	from := 0
+	for range 2 {
+		p.until("a leader", func() bool { return leads().token > from })
+		from = leads().token
+		at, unlock := p.lock()
+		p.until("three lease times without a store", func() bool { return uptime(t) >= at+6 })
+		if end := leads(); end.at >= at+2 || end.token != from {
+			t.Errorf("%s worked with token %d until %.2f s after the store was gone", end.who, end.token, end.at-at)
+		}
+		unlock()
+	}
+	p.until("a leader afterwards", func() bool { return leads().token > from })
+	p.noOverlap()
+	// One after the other is left alone with the election.
+	for len(all) > 0 {
+		i := -1
+		p.until("one of them at work", func() bool {
+			i = slices.IndexFunc(all, func(c *candidate) bool { return slices.Contains(c.cmd.Args, leads().who) })
+			return i >= 0
+		})
+		all[i].signal(unix.SIGTERM)
+		all[i].ends(143)
+		all = slices.Delete(all, i, i+1)
+	}
+	p.noOverlap()
+	p.nothingRuns()
+}
+
 // lastToken is the highest token that the journal has.
 func (p *place) lastToken() (token int) {
 	for _, tk := range p.journal() {

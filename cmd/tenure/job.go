@@ -25,7 +25,7 @@ func (r *runner) job(ctx context.Context, term *tenure.Term) error {
 	resigned := errors.Is(context.Cause(ctx), tenure.ErrClosed)
 	over := r.ctx.Err() != nil // this process was told to end
 	if r.c.Keep && !over {
-		if term.Err() != nil || resigned {
+		if term.Err() != nil || resigned || startedTooLate(err) {
 			return nil // Run contends again
 		}
 		defer r.cancel(errOver)
@@ -34,6 +34,13 @@ func (r *runner) job(ctx context.Context, term *tenure.Term) error {
 	r.ended, r.result = true, err
 	r.mu.Unlock()
 	return err
+}
+
+// startedTooLate reports whether there was too little left of the term to start
+// the command in. The term may still be valid then, for a moment.
+func startedTooLate(err error) bool {
+	var start *guard.StartError
+	return errors.As(err, &start) && start.Code == guard.CodeTooLate
 }
 
 // commandError is a command that did not end with 0. It has said itself why.

@@ -31,8 +31,10 @@ func (s *Store) Restore(snap Snapshot) {
 
 // Delete removes a record, its token included, as somebody with a database
 // console might. No watcher hears of it, and deleting what is not there does
-// nothing. It is for tests of what you build on the store; no store of Tenure
-// deletes a record by itself.
+// nothing: whoever asks next is granted the election although its leader may
+// still be valid, where a store that outlives its process waits a TTL out. It is
+// for tests of what you build on the store; no store of Tenure deletes a record
+// by itself.
 func (s *Store) Delete(name string) {
 	s.db.mu.Lock()
 	defer s.db.mu.Unlock()
