@@ -49,18 +49,18 @@ type commandError struct{ code int }
 func (e *commandError) Error() string { return fmt.Sprintf("the command ended with code %d", e.code) }
 
 // lead runs the command in term.
-func (r *runner) lead(ctx context.Context, term *tenure.Term) (err error) {
+func (r *runner) lead(ctx context.Context, term *tenure.Term) (result error) {
 	for _, f := range r.fences {
 		if err := f.enter(ctx, term); err != nil {
 			return err
 		}
 	}
 	if r.marker != nil {
-		info := term.Info()
-		if err := r.marker.Write(info.Name, decimal(int64(info.Token)), info.ID); err != nil {
+		stop, err := r.keepMarker(term)
+		if err != nil {
 			return usage("--marker: %v", err)
 		}
-		defer func() { err = errors.Join(err, r.marker.Remove()) }()
+		defer func() { result = errors.Join(result, stop()) }()
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -101,8 +101,49 @@ func (r *runner) start(term *tenure.Term) (*guard.Proc, error) {
 	return proc, nil
 }
 
-// renewed tells the guardian the new limits.
+// keepMarker writes the marker of term, writes it anew at each renewal, and
+// removes it as soon as the term is over, or when stop is called. A slow disk
+// delays nothing else.
+func (r *runner) keepMarker(term *tenure.Term) (stop func() error, err error) {
+	info := term.Info()
+	write := func() error {
+		stepDown, _ := limits(term, r.c.killAfter())
+		return r.marker.Write(info.Name, decimal(int64(info.Token)), info.ID, stepDown)
+	}
+	if err := write(); err != nil {
+		return nil, err
+	}
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for term.Err() == nil {
+			select {
+			case <-r.renewals:
+				if err := write(); err != nil {
+					r.log.Warn("the marker was not renewed, and is soon taken for stale", "error", err)
+				}
+			case <-term.Done():
+			case <-end:
+				return
+			}
+		}
+		if err := r.marker.Remove(); err != nil {
+			r.log.Warn("the marker was not removed, and is soon taken for stale", "error", err)
+		}
+	}()
+	return func() error {
+		close(end)
+		<-ended
+		return r.marker.Remove()
+	}, nil
+}
+
+// renewed tells the guardian the new limits, and whoever keeps the marker.
 func (r *runner) renewed() {
+	select {
+	case r.renewals <- struct{}{}:
+	default:
+	}
 	r.mu.Lock()
 	proc, term := r.proc, r.term
 	r.mu.Unlock()

@@ -26,7 +26,7 @@ type runCmd struct {
 	KillAfter   *time.Duration `placeholder:"DURATION" help:"From TERM to KILL when the command is to end. Default, and most: what the lease leaves after a loss, about a third of --ttl."`
 	StallAfter  time.Duration  `placeholder:"DURATION" help:"End the term if the command reports no progress for so long, by 'tenure progress' or by WATCHDOG=1 to $$NOTIFY_SOCKET. Default: never."`
 	Fence       []string       `sep:"none" placeholder:"RESOURCE" help:"Enter this fenced resource before the command starts, so that an earlier leader's writes are refused from then on: a name in the store's own database (without a scheme such as sqlite: before it), or sqlite:PATH#NAME. Repeatable."`
-	Marker      string         `placeholder:"FILE" help:"A file that is there while the command leads, with host boot, process, token and term."`
+	Marker      string         `placeholder:"FILE" help:"A file that is there while the command leads, with host boot, process, token, term and when that ends unless renewed. 'tenure check --marker' judges it."`
 	Holder      string         `placeholder:"TEXT" help:"A label for people who ask who leads. It grants nothing. Default: host name and process id."`
 	ExitHeld    int            `default:"75" placeholder:"CODE" help:"Exit code for: another leads. Default: ${default}."`
 	ExitLost    int            `default:"76" placeholder:"CODE" help:"Exit code for: leadership lost. Default: ${default}."`
@@ -82,8 +82,12 @@ func (c *runCmd) check() error {
 	need(!c.Keep || c.Wait == nil && !c.NoWait, "--keep contends for ever: allowed is not together with --wait or --no-wait")
 	if left := leftAfterStepDown(c.TTL); c.KillAfter != nil && left > 0 {
 		need(*c.KillAfter > 0, "--kill-after is 0s: allowed is more than 0")
-		need(*c.KillAfter <= left, "--kill-after is %v: allowed with a --ttl of %v is at most %v, so that the command is gone before the lease can expire (--ttl %v would do)",
-			*c.KillAfter, c.TTL, left.Round(time.Millisecond), ttlFor(*c.KillAfter))
+		advice := ""
+		if ttl := ttlFor(*c.KillAfter); ttl <= durationMax {
+			advice = fmt.Sprintf(" (--ttl %v would do)", ttl)
+		}
+		need(*c.KillAfter <= left, "--kill-after is %v: allowed with a --ttl of %v is at most %v, so that the command is gone before the lease can expire%s",
+			*c.KillAfter, c.TTL, left.Round(time.Millisecond), advice)
 	}
 	need(validExit(c.ExitHeld), "--exit-held is %d: allowed are 0 to 255", c.ExitHeld)
 	need(validExit(c.ExitLost) && c.ExitLost != 0, "--exit-lost is %d: allowed are 1 to 255; a lost leadership never ends as success", c.ExitLost)

@@ -36,6 +36,8 @@ type runner struct {
 	marker  *marker.File // nil: not asked for
 	outer   string       // the service manager's own socket, if it has one
 
+	renewals chan struct{} // one slot: the term was renewed, for who keeps the marker
+
 	ctx    context.Context // ends when this process should
 	cancel context.CancelCauseFunc
 
@@ -47,18 +49,42 @@ type runner struct {
 	result  error        // what it came to
 }
 
-// newRunner prepares everything that can fail before anybody contends.
+// newRunner prepares everything that can fail before anybody contends. What it
+// waits for, such as a pipe that nobody writes to, does not keep a signal from
+// ending this process.
 func newRunner(c *runCmd, a *app) (*runner, error) {
-	r := &runner{c: c, app: a, outer: a.getenv("NOTIFY_SOCKET")}
+	r := &runner{c: c, app: a, outer: a.getenv("NOTIFY_SOCKET"), renewals: make(chan struct{}, 1)}
 	r.ctx, r.cancel = context.WithCancelCause(context.Background())
 	// First of all, so that no signal is missed from here on.
 	r.signals = guard.CatchSignals()
-	if err := r.prepare(); err != nil {
-		r.close()
-		return nil, err
+	prepared := make(chan error, 1)
+	go func() { prepared <- r.prepare() }()
+	var late <-chan time.Time
+	for {
+		select {
+		case s := <-r.signals.C:
+			r.handleSignal(s.(syscall.Signal))
+			if r.ctx.Err() != nil && late == nil {
+				late = time.After(giveUpAfter)
+			}
+			continue
+		case err := <-prepared:
+			if r.ctx.Err() != nil {
+				err = r.outcome(context.Cause(r.ctx))
+			}
+			if err != nil {
+				r.close()
+				return nil, err
+			}
+			return r, nil
+		case <-late: // the process's end is the end of what prepare waits for
+			return nil, r.outcome(context.Cause(r.ctx))
+		}
 	}
-	return r, nil
 }
+
+// giveUpAfter is how long a signal waits for prepare to give back what it took.
+const giveUpAfter = time.Second
 
 func (r *runner) prepare() (err error) {
 	if r.store, err = r.c.openToWrite(r.ctx, r.app); err != nil {
@@ -195,7 +221,7 @@ var (
 // signalled is why a candidate gave up: somebody told it to.
 type signalled struct{ sig syscall.Signal }
 
-func (e signalled) Error() string { return "ended by " + unix.SignalName(e.sig) }
+func (e signalled) Error() string { return fmt.Sprintf("ended by signal %d (%v)", int(e.sig), e.sig) }
 
 // outcome turns what contending came to into this process's own end.
 func (r *runner) outcome(err error) error {
@@ -252,10 +278,12 @@ func (r *runner) handleSignal(sig syscall.Signal) {
 		r.cancel(signalled{sig})
 	case proc != nil:
 		proc.Signal(sig)
-	case sig == unix.SIGINT, sig == unix.SIGQUIT, sig == unix.SIGHUP:
-		r.cancel(signalled{sig})
 	case sig == unix.SIGTSTP:
 		guard.Suspend()
+	case sig == unix.SIGCONT, sig == unix.SIGWINCH, sig == unix.SIGUSR1, sig == unix.SIGUSR2:
+		// For a command that does not run yet.
+	default:
+		r.cancel(signalled{sig})
 	}
 }
 

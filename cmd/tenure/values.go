@@ -10,7 +10,11 @@ import (
 
 var durationType = reflect.TypeFor[time.Duration]()
 
-// decodeDuration reads a duration of the command line. None may be negative.
+// durationMax is the longest duration of the command line: more than anybody
+// means, and far from what the sums with it could not hold.
+const durationMax = 365 * 24 * time.Hour
+
+// decodeDuration reads a duration of the command line.
 func decodeDuration(ctx *kong.DecodeContext, target reflect.Value) error {
 	t, err := ctx.Scan.PopValue("duration")
 	if err != nil {
@@ -20,9 +24,11 @@ func decodeDuration(ctx *kong.DecodeContext, target reflect.Value) error {
 	d, err := time.ParseDuration(text)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%q is not a duration: allowed are numbers with a unit, such as 500ms, 15s, 2m or 1h30m, up to %v", text, time.Duration(1<<63-1))
+		return fmt.Errorf("%q is not a duration: allowed are numbers with a unit, such as 500ms, 15s, 2m or 1h30m, up to %v", text, durationMax)
 	case d < 0:
-		return fmt.Errorf("%q is negative: allowed are durations from 0", text)
+		return fmt.Errorf("%q is negative: allowed are durations from 0 to %v", text, durationMax)
+	case d > durationMax:
+		return fmt.Errorf("%q is too long: allowed are durations up to %v", text, durationMax)
 	}
 	target.SetInt(int64(d))
 	return nil

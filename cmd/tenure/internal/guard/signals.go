@@ -14,24 +14,43 @@ type Signals struct {
 	C chan os.Signal
 }
 
-// CatchSignals begins to receive what a guarded command should get: HUP, INT,
-// QUIT, TERM, USR1, USR2, WINCH, TSTP and CONT, except those of them that were
-// ignored when the process started (as after nohup); the command finds them
-// ignored, too.
+// CatchSignals begins to receive what a guarded command should get: every signal
+// that tells a process something. HUP and INT are left alone if they were ignored
+// when this process started (as after nohup): the command finds them ignored, too.
+// So are signals about this process itself: its faults, its limits, its terminal
+// and its children.
+//
+// PIPE is caught and never received, for the rest of this process's life: that
+// somebody has stopped to read the log must not end who holds a lease. Caught, it
+// is the command's to be ended by, which ignored it would not be.
 func CatchSignals() *Signals {
-	s := &Signals{C: make(chan os.Signal, 16)}
-	for _, sig := range []syscall.Signal{
-		unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM,
-		unix.SIGUSR1, unix.SIGUSR2, unix.SIGWINCH, unix.SIGTSTP, unix.SIGCONT,
-	} {
-		if !signal.Ignored(sig) {
-			signal.Notify(s.C, sig)
+	s := &Signals{C: make(chan os.Signal, 64)}
+	for n := syscall.Signal(1); n <= signalMax; n++ {
+		if forwarded(n) && !signal.Ignored(n) {
+			signal.Notify(s.C, n)
 		}
 	}
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	return s
 }
 
-// Close receives no more signals; each has its default effect again.
+// signalMax is the last signal there is.
+const signalMax syscall.Signal = 64
+
+// forwarded reports whether a signal to the wrapper is meant for the command.
+func forwarded(n syscall.Signal) bool {
+	switch n {
+	case unix.SIGKILL, unix.SIGSTOP, // not catchable
+		unix.SIGILL, unix.SIGTRAP, unix.SIGABRT, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSYS, // faults
+		unix.SIGXCPU, unix.SIGXFSZ, unix.SIGTTIN, unix.SIGTTOU, unix.SIGCHLD, unix.SIGPIPE, // its own affairs
+		unix.SIGURG, unix.SIGPROF, // the runtime's
+		32, 33, 34: // the C library's, not catchable here
+		return false
+	}
+	return true
+}
+
+// Close receives no more signals; each but PIPE has its default effect again.
 func (s *Signals) Close() { signal.Stop(s.C) }
 
 // Suspend suspends this process as TSTP would have, had it not been caught, and
