@@ -28,8 +28,9 @@
 //
 // # A program
 //
-// The package's first example is a whole program: it opens a store, contends, and
-// shows its token with each write.
+// The package's first example contends for an election and leads once; the
+// directory examples/embed is a whole program, which shows its stamp with each
+// write.
 //
 // # States
 //
