@@ -23,6 +23,7 @@ type call struct {
 var sleepers = map[string]string{
 	"hub.go":         "renewals that are due within a few milliseconds are gathered; nobody waits for one that was cancelled",
 	"tests/process":  "other processes are polled, kept frozen for as long as a lease, and ask for their term's validity all the time",
+	"tests/postgres": "servers and other processes are polled",
 	"tests/property": "a store that is broken on purpose looks away between reading and writing",
 
 	"cmd/tenure/fieldcases_test.go":           "other processes are polled",

@@ -1,0 +1,1 @@
+select tenure.fence($1, $2, $3, $4)

@@ -1,0 +1,1 @@
+select tenure.enter($1, $2, $3, $4)

@@ -1,0 +1,1 @@
+set local tenure.fence_wait = $1

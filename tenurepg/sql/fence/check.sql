@@ -1,0 +1,1 @@
+select pg_catalog.set_config('tenure.fence_wait', $1, true), tenure.fence($2, $3, $4, $5)::text

@@ -1,0 +1,1 @@
+select token, "position", digest from tenure.last($1, $2)

@@ -1,0 +1,1 @@
+select tenure.fence_lower($1, $2, $3)
