@@ -259,6 +259,41 @@ func TestLeftBehind(t *testing.T) {
 	})
 }
 
+// Processes that are never the same for long are hunted down, by the guardian or,
+// without it, by the wrapper. One look at /proc can miss some.
+func TestFleeing(t *testing.T) {
+	t.Parallel()
+	for how, flee := range map[string]string{
+		"one group":   `flee() { read -t 0.02 <>fifo; flee & }`,
+		"many groups": `flee() { read -t 0.02 <>fifo; set -m; flee & }`,
+	} {
+		for by, end := range map[string]string{"guardian": "exit", "wrapper": "exec sleep 1000"} {
+			t.Run(how+", by the "+by, func(t *testing.T) {
+				t.Parallel()
+				script := `mkfifo fifo; trap "" TERM; ` + flee + `; for i in 1 2 3 4; do flee & done; echo up >up; ` + end
+				r := start(t, wrapperConfig{KillAfter: 50 * time.Millisecond, Command: []string{"bash", "-c", script}}).started()
+				t.Cleanup(func() {
+					for t.Failed() && len(byEnv(r.id)) > 0 {
+						unix.Kill(-r.pid.pid, unix.SIGKILL)
+						for _, pid := range byEnv(r.id) {
+							unix.Kill(pid, unix.SIGKILL)
+						}
+					}
+				})
+				r.waitFor("up")
+				if by == "guardian" {
+					r.expect("exited 0")
+				} else {
+					r.signal(r.guardian, unix.SIGKILL)
+					r.expect("exited 137")
+				}
+				r.expect("gone")
+				r.dead()
+			})
+		}
+	}
+}
+
 // A stop is TERM to the whole group, and KILL to the whole tree.
 func TestB35_Stop(t *testing.T) {
 	t.Parallel()

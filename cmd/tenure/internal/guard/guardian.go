@@ -20,14 +20,6 @@ import (
 // that calls [Start] must call [Guardian] first thing when it sees it.
 const Arg = "__guardian"
 
-// After a sweep the guardian waits for killed processes to end, then sweeps
-// again; a child's end wakes it earlier. The pause doubles from sweepPauseMin to
-// sweepPauseMax, for the sake of processes that it is not allowed to kill.
-const (
-	sweepPauseMin = 5 * time.Millisecond
-	sweepPauseMax = 500 * time.Millisecond
-)
-
 // guardian is the state of the process between the wrapper and the command.
 type guardian struct {
 	command []string
@@ -43,12 +35,12 @@ type guardian struct {
 	running   bool // it was started and has not been reaped
 	childless bool // it was started, and the kernel says that no child is left
 
-	over      bool          // the step-down has passed: later limits count no more
-	stopping  bool          // TERM was sent
-	stopLimit Instant       // KILL at this instant, or at the limit if that is earlier
-	killing   bool          // KILL was sent; goes on until nothing is left
-	pause     time.Duration // before the next sweep
-	stuck     string        // what was reported last as not killable
+	over      bool    // the step-down has passed: later limits count no more
+	stopping  bool    // TERM was sent
+	stopLimit Instant // KILL at this instant, or at the limit if that is earlier
+	killing   bool    // KILL was sent; goes on until nothing is left
+	hunt      hunt
+	stuck     string // what was reported last as not killable
 }
 
 // Guardian is the whole life of the guardian process; args are the arguments
@@ -101,7 +93,12 @@ func guardianMain(args []string) error {
 				return err
 			}
 		case <-children:
-			g.reap()
+			if g.reap() {
+				select {
+				case children <- unix.SIGCHLD:
+				default:
+				}
+			}
 		case <-bell.c:
 		}
 		g.keepLimits()
@@ -244,7 +241,7 @@ func (g *guardian) start() (done bool) {
 		g.report("%s %d %s", reportFailed, e.Code, e.Text)
 		return true
 	}
-	g.pid, g.running = pid, true
+	g.pid, g.running, g.hunt.command = pid, true, pid
 	g.report("%s %d", reportStarted, pid)
 	return false
 }
@@ -277,9 +274,14 @@ func (g *guardian) stop(killAfter time.Duration) {
 	g.send(unix.SIGCONT) // a suspended process could not act on the TERM
 }
 
-// reap collects every child that ended, was suspended or was continued.
-func (g *guardian) reap() {
-	for {
+// reapMax is how many children are reaped before the clocks are looked at again:
+// some jobs produce them faster than they can be reaped.
+const reapMax = 100
+
+// reap collects children that ended, were suspended or were continued. more: there
+// may be others.
+func (g *guardian) reap() (more bool) {
+	for range reapMax {
 		var status unix.WaitStatus
 		pid, err := unix.Wait4(-1, &status, unix.WNOHANG|unix.WUNTRACED|unix.WCONTINUED, nil)
 		switch {
@@ -287,13 +289,14 @@ func (g *guardian) reap() {
 			continue
 		case errors.Is(err, unix.ECHILD):
 			g.childless = g.pid != 0
-			return
+			return false
 		case err != nil || pid == 0:
-			return
+			return false
 		case pid == g.pid:
 			g.commandChanged(status)
 		}
 	}
+	return true
 }
 
 func (g *guardian) commandChanged(status unix.WaitStatus) {
@@ -333,23 +336,21 @@ func (g *guardian) keepLimits() {
 	}
 }
 
-// sweep kills everything there is. A process that forks while it is swept
-// leaves a child for the next sweep: the guardian ends only when the kernel says
-// that it has no child left.
+// sweep kills everything there is. The guardian ends only when the kernel says
+// that it has no child left; until then it sweeps again, after a pause or when a
+// child has ended.
 func (g *guardian) sweep() {
-	g.pause = min(max(2*g.pause, sweepPauseMin), sweepPauseMax)
 	if g.running {
 		unix.Kill(-g.pid, unix.SIGKILL)
 	}
 	tree, err := descendants(os.Getpid(), nil)
 	if err == nil {
-		err = sendAll(tree, unix.SIGKILL)
+		err = g.hunt.kill(tree)
 	}
 	if err != nil && err.Error() != g.stuck {
 		g.stuck = err.Error()
 		g.report("%s %s", reportStuck, g.stuck)
 	}
-	g.reap()
 }
 
 // arm sets the alarm for what is due next.
@@ -358,7 +359,7 @@ func (g *guardian) arm(bell *alarm) error {
 	case g.pid == 0:
 		return nil
 	case g.killing:
-		return bell.in(g.pause)
+		return bell.in(g.hunt.pause)
 	case g.stopping:
 		next := g.stopLimit.Earlier(g.limits.kill)
 		if !g.over {

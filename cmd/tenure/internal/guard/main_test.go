@@ -32,6 +32,8 @@ func TestMain(m *testing.M) {
 			jobMain(os.Args[2:])
 		case "__leaks":
 			leaksMain()
+		case "__sweeps":
+			sweepsMain()
 		}
 	}
 	os.Exit(m.Run())
@@ -139,16 +141,13 @@ func jobMain(words []string) {
 			signal.Ignore(syscall.Signal(n))
 		case "setsid": // the rest of the words in a new session, as a child that is left alone
 			self(&syscall.SysProcAttr{Setsid: true}, words...)
-			return
-		case "daemon": // double fork: a grandchild in a session of its own, whose parent ends
-			self(&syscall.SysProcAttr{Setsid: true}, append([]string{"spawn"}, words...)...)
-			return
+			os.Exit(0)
 		case "spawn": // the rest of the words in a child, and end
 			self(nil, words...)
 			os.Exit(0)
 		case "with": // the word that follows names a file of words for a child; go on here
 			self(nil, strings.Fields(next())...)
-		case "with-daemon":
+		case "with-daemon": // double fork: a grandchild in a session of its own, whose parent ends; go on here
 			pid := self(&syscall.SysProcAttr{Setsid: true}, append([]string{"spawn"}, strings.Fields(next())...)...)
 			unix.Wait4(pid, nil, 0, nil)
 		case "journal": // the boot-time clock to a file, for ever

@@ -35,9 +35,9 @@ type Proc struct {
 	ended    <-chan unix.WaitStatus // of the guardian
 	reports  *os.File
 
-	pid       int
-	started   chan error
-	suspended atomic.Bool // this process follows a command that was suspended from the terminal
+	pid     int
+	started chan error
+	swallow atomic.Bool // the next CONT is the one that ended a suspension of this process
 
 	mu     sync.Mutex
 	orders int // file descriptor; -1 when closed
@@ -198,10 +198,11 @@ func (p *Proc) readReports() {
 			p.started <- &StartError{Code: n, Text: text}
 		case reportStopped:
 			if p.tty != nil {
-				p.suspended.Store(true)
-				p.tty.suspend()
-				p.suspended.Store(false)
-				p.Signal(unix.SIGCONT)
+				p.swallow.Store(true)
+				if !p.tty.suspend() {
+					p.swallow.Store(false)
+				}
+				p.order(signalOrder(unix.SIGCONT))
 			}
 		case reportExited:
 			n, _ := strconv.Atoi(args)
@@ -259,11 +260,11 @@ func (p *Proc) setExited(status unix.WaitStatus, killed bool) {
 // is read can be missed once.
 func (p *Proc) killOrphans() {
 	p.cfg.Log.Error("the guardian was killed; killing what it guarded")
-	pause, said := sweepPauseMin, ""
+	h, said := hunt{command: p.pid}, ""
 	for empty := 0; empty < 2; {
 		tree, err := p.reaper.orphans()
 		if err == nil {
-			err = sendAll(tree, unix.SIGKILL)
+			err = h.kill(tree)
 		}
 		if err != nil && err.Error() != said {
 			said = err.Error()
@@ -274,8 +275,7 @@ func (p *Proc) killOrphans() {
 			continue
 		}
 		empty = 0
-		time.Sleep(pause)
-		pause = min(2*pause, sweepPauseMax)
+		time.Sleep(h.pause)
 	}
 }
 
@@ -367,8 +367,10 @@ func (p *Proc) SetLimits(stepDown, kill Instant) {
 
 // Signal passes a signal to the command's process group.
 func (p *Proc) Signal(sig syscall.Signal) {
-	if sig == unix.SIGCONT && p.suspended.Load() {
-		return // what continues this process: the command follows when it has the terminal again
+	if sig == unix.SIGCONT && p.swallow.Swap(false) {
+		// It continued this process; the command follows when it has the terminal
+		// again. Passed on late, it would continue one that was suspended anew.
+		return
 	}
 	p.order(signalOrder(sig))
 }

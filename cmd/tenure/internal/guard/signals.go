@@ -59,19 +59,20 @@ func Suspend() { suspendSelf(unix.Getpid()) }
 
 // suspendSelf stops pid (0: the process group of this process), and returns when
 // that is continued. As the kernel does with TSTP, it does nothing in a group
-// that no shell is there to continue.
+// that no shell is there to continue, and reports so.
 //
 // It is STOP and not TSTP itself, because the Go runtime keeps its handler for a
 // signal that was once asked for, and ignores it from then on.
-func suspendSelf(pid int) {
+func suspendSelf(pid int) (done bool) {
 	if orphaned() {
-		return
+		return false
 	}
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, unix.SIGCONT)
 	defer signal.Stop(continued)
 	unix.Kill(pid, unix.SIGSTOP)
 	<-continued
+	return true
 }
 
 // orphaned reports whether nobody looks after this process's group: whether no

@@ -44,11 +44,13 @@ func (t *terminal) takeBack() {
 // wrapper's group is suspended as well, so that the shell takes over. It returns
 // when that is continued, with the terminal passed to the job again if the shell
 // gave it to us; the caller continues the job. The lease is not renewed
-// meanwhile: the guardian ends the job when its time is up.
-func (t *terminal) suspend() {
+// meanwhile: the guardian ends the job when its time is up. It reports whether this
+// process was suspended at all.
+func (t *terminal) suspend() (done bool) {
 	t.takeBack()
-	suspendSelf(0)
+	done = suspendSelf(0)
 	if now, err := unix.IoctlGetInt(0, unix.TIOCGPGRP); err == nil && now == t.own {
 		unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, t.job)
 	}
+	return done
 }

@@ -93,6 +93,37 @@ func TestTerminal(t *testing.T) {
 	r.expect("gone")
 }
 
+// Without a shell nobody would continue a job that was suspended: it goes on at
+// once, with the terminal.
+func TestTerminalSuspendedWithoutShell(t *testing.T) {
+	t.Parallel()
+	s := newScreen(t)
+	r := start(t, wrapperConfig{KillAfter: time.Second, Command: job("talk")}, s.attach).started()
+	s.see("up")
+	for range 2 {
+		s.typeIn("\x1a")
+		s.see("continued")
+		s.typeIn("hello\n")
+		s.see("got <hello>")
+	}
+	r.cmd.Process.Signal(unix.SIGCONT)
+	s.see("continued")
+	s.typeIn("end\n")
+	r.expect("exited 7")
+	r.expect("gone")
+}
+
+// When the command has ended the terminal is the wrapper's again: Ctrl-C reaches
+// it, and through it what the command left behind.
+func TestTerminalTakenBack(t *testing.T) {
+	t.Parallel()
+	s := newScreen(t)
+	r := start(t, wrapperConfig{KillAfter: time.Hour, Command: job("with", "setsid ignore 15 journal left", "until", "left", "exit", "3")}, s.attach).started()
+	r.expect("exited 3")
+	s.typeIn("\x03")
+	r.expect("gone")
+}
+
 // The job can read from the terminal, and Ctrl-C ends it.
 func TestTerminalRead(t *testing.T) {
 	t.Parallel()
@@ -127,23 +158,26 @@ func TestTerminalJobControl(t *testing.T) {
 	}
 	t.Cleanup(func() { c.Process.Kill(); c.Wait() })
 	s.see("prompt> ")
-	s.typeIn(`"$EXE" __wrapper "$CONFIG" 3>/dev/null` + "\n")
-	s.see("up")
-	for range 2 {
-		s.typeIn("\x1a")
-		s.see("Stopped")
+	// Also within a script, which is suspended with it.
+	for _, line := range []string{`"$EXE" __wrapper "$CONFIG" 3>/dev/null`, `sh -c '"$EXE" __wrapper "$CONFIG" 3>/dev/null; exit $?'`} {
+		s.typeIn(line + "\n")
+		s.see("up")
+		for range 2 {
+			s.typeIn("\x1a")
+			s.see("Stopped")
+			s.see("prompt> ")
+			s.typeIn("echo the shell is $((1+1))\n")
+			s.see("the shell is 2")
+			s.typeIn("fg\n")
+			s.see("continued")
+			s.typeIn("more\n")
+			s.see("got <more>")
+		}
+		s.typeIn("end\n")
 		s.see("prompt> ")
-		s.typeIn("echo the shell is $((1+1))\n")
-		s.see("the shell is 2")
-		s.typeIn("fg\n")
-		s.see("continued")
-		s.typeIn("more\n")
-		s.see("got <more>")
+		s.typeIn("echo code $?\n")
+		s.see("code 7")
 	}
-	s.typeIn("end\n")
-	s.see("prompt> ")
-	s.typeIn("echo code $?\n")
-	s.see("code 7")
 
 	// In the background from the start, the job does not take the terminal.
 	s.typeIn(`"$EXE" __wrapper "$CONFIG" 3>/dev/null & sleep 0.1; echo shell` + "\n")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -169,4 +170,72 @@ func sendAll(tree []process, sig unix.Signal) error {
 		}
 	}
 	return first
+}
+
+// hunt kills what is left of a job, again and again until nothing is.
+type hunt struct {
+	command int            // pid of the command, which led a group of its own
+	killed  map[int]uint64 // by pid: the start time
+	pause   time.Duration  // before the next time
+}
+
+// Killed processes need a moment to end. The pause doubles from huntPauseMin to
+// huntPauseMax while nothing new is found, for the sake of processes that may not
+// be killed.
+const (
+	huntPauseMin = 5 * time.Millisecond
+	huntPauseMax = 500 * time.Millisecond
+)
+
+// kill kills a tree of processes below this one, and returns the first refusal.
+func (h *hunt) kill(tree []process) error {
+	h.pause = min(max(2*h.pause, huntPauseMin), huntPauseMax)
+	if h.anew(tree) {
+		h.pause = huntPauseMin
+	}
+	h.killGroups(tree)
+	return sendAll(tree, unix.SIGKILL)
+}
+
+// anew remembers the tree's live processes, and reports whether one was not known.
+func (h *hunt) anew(tree []process) (found bool) {
+	if h.killed == nil {
+		h.killed = make(map[int]uint64)
+	}
+	for _, p := range tree {
+		if start, ok := h.killed[p.pid]; !p.zombie && (!ok || start != p.start) {
+			h.killed[p.pid] = p.start
+			found = true
+		}
+	}
+	return found
+}
+
+// killGroups kills the process groups of a tree, as far as they are the job's
+// own. Processes that fork and end all the time are gone before they can be killed
+// one by one; a signal to their group leaves none out.
+func (h *hunt) killGroups(tree []process) {
+	self, err := readProcess(os.Getpid())
+	if err != nil {
+		return
+	}
+	below := make(map[int]bool)
+	for _, p := range tree {
+		below[p.pid] = true
+	}
+	done := make(map[int]bool)
+	for _, p := range tree {
+		// Groups that the job may have joined, instead of having made them, are within
+		// the session that it was started in. 0 is a group of another pid namespace.
+		own := p.group == h.command || p.session != self.session || below[p.group]
+		if !own || p.group <= 1 || p.group == self.group || p.zombie || done[p.group] {
+			continue
+		}
+		// A group's number is its own while it has a member. If p is still one, the
+		// number cannot come round until the next line.
+		if now, err := readProcess(p.pid); err == nil && now.start == p.start && now.group == p.group {
+			unix.Kill(-p.group, unix.SIGKILL)
+			done[p.group] = true
+		}
+	}
 }
