@@ -87,6 +87,8 @@ func (s *Store) Diagnose(ctx context.Context) ([]store.Finding, error) {
 // diagnosePlace says what is to be known without opening the file.
 func (s *Store) diagnosePlace(add func(ok bool, what, format string, args ...any)) {
 	switch f, err := fileFacts(s.path); {
+	case err != nil && creatable(s.path) != nil:
+		add(false, "file", "%v", creatable(s.path))
 	case err != nil:
 		add(true, "file", "%s does not exist yet: the first acquire makes it", s.path)
 	case f.links > 1:

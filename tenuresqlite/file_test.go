@@ -51,6 +51,7 @@ func TestOpen_Paths(t *testing.T) {
 		{"a device", "/dev/null", "/dev/null", store.ErrInvalid},
 		{"a text file", write("text", strings.Repeat("This is not a database. ", 100)), at("text"), store.ErrInvalid},
 		{"two missing directories", at("no/such/db"), at("no"), store.ErrUnreachable},
+		{"a link to nothing", at("dangling"), at("dangling"), store.ErrInvalid},
 		{"a file as a directory", filepath.Join(write("plain", "x"), "db"), at("plain"), store.ErrInvalid},
 	} {
 		s, err := Open(t.Context(), c.path, nil)
@@ -65,13 +66,30 @@ func TestOpen_Paths(t *testing.T) {
 		}
 	}
 
-	s := open(t, at("dangling"), nil)
+	// The same for what becomes so later.
+	s := open(t, at("later"), nil)
+	if err := os.Symlink(at("nothing"), at("later")); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := s.Diagnose(t.Context()); err != nil || len(f) == 0 || f[0].OK || !strings.Contains(f[0].Text, "symbolic link to nothing") {
+		t.Errorf("Diagnose = %v, %v; want the link to be found", f, err)
+	}
 	_, err := s.Acquire(t.Context(), claim("a", time.Minute))
-	isKind(t, err, store.ErrInvalid, at("dangling"))
+	isKind(t, err, store.ErrInvalid, at("later"))
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
 	nothingLeft(t, dir)
+}
+
+// TestMissingDirectory: a directory is called missing only if it is. Some take no
+// files, and the system says then what it says of a missing one.
+func TestMissingDirectory(t *testing.T) {
+	isKind(t, createFault(syscall.ENOENT, "/proc/x"), store.ErrUnreachable, "/proc/x cannot be created")
+	if text := createFault(syscall.ENOENT, "/proc/x").Error(); strings.Contains(text, "first") {
+		t.Errorf("/proc exists, and it is said: %s", text)
+	}
+	isKind(t, createFault(syscall.ENOENT, filepath.Join(t.TempDir(), "a", "b")), store.ErrUnreachable, "make the directory")
 }
 
 func TestOptions(t *testing.T) {

@@ -175,10 +175,7 @@ func createFile(path string) error {
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-			return &failure{kind: store.ErrInvalid, text: fmt.Sprintf("%s is a symbolic link to nothing", path)}
-		}
-		return nil
+		return danglingLink(path)
 	}
 	if err != nil {
 		return createFault(err, path)
@@ -189,6 +186,18 @@ func createFile(path string) error {
 	return syncDir(dir)
 }
 
+// danglingLink returns an error if path is a symbolic link to nothing: it has a
+// name already and still no file.
+func danglingLink(path string) error {
+	if _, err := os.Lstat(path); err != nil {
+		return nil
+	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return &failure{kind: store.ErrInvalid, text: fmt.Sprintf("%s is a symbolic link to nothing: allowed is a path to a file, or of one that can be made", path)}
+	}
+	return nil
+}
+
 func createFault(err error, path string) error {
 	switch {
 	case errors.Is(err, unix.EROFS):
@@ -196,7 +205,10 @@ func createFault(err error, path string) error {
 	case errors.Is(err, fs.ErrPermission):
 		return &failure{kind: store.ErrDenied, text: fmt.Sprintf("user %d may not create %s", os.Geteuid(), path), cause: err}
 	case errors.Is(err, fs.ErrNotExist):
-		return &failure{kind: store.ErrUnreachable, text: fmt.Sprintf("%s cannot be created: make the directory %s first", path, filepath.Dir(path)), cause: err}
+		dir := filepath.Dir(path)
+		if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+			return &failure{kind: store.ErrUnreachable, text: fmt.Sprintf("%s cannot be created: make the directory %s first", path, dir), cause: err}
+		}
 	}
 	return &failure{kind: store.ErrUnreachable, text: fmt.Sprintf("%s cannot be created", path), cause: err}
 }
@@ -204,6 +216,9 @@ func createFault(err error, path string) error {
 // creatable says why createFile would fail, as far as that can be told without
 // making anything.
 func creatable(path string) error {
+	if err := danglingLink(path); err != nil {
+		return err
+	}
 	dir := filepath.Dir(path)
 	info, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
