@@ -1243,6 +1243,7 @@ func TestLog(t *testing.T) {
 		{"released", []Event{Released{Term: info, Free: true}}, []string{"level=INFO.*msg=released"}},
 		{"left to run out", []Event{Released{Term: info}}, nil},
 		{"release failed", []Event{Released{Term: info, Err: store.ErrUnreachable}}, []string{"level=WARN.*runs out by itself"}},
+		{"nothing to release", []Event{Released{Term: info, Err: ErrSuperseded}}, []string{"level=INFO.*nothing to release"}},
 	} {
 		var out bytes.Buffer
 		log := logTo(slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})), "job")

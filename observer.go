@@ -158,6 +158,8 @@ func logTo(log *slog.Logger, name string) ObserverFunc {
 			say(slog.LevelError, "the job is still running after its deadline; another leader may be at work", "token", e.Term.Token)
 		case Released:
 			switch {
+			case errors.Is(e.Err, ErrSuperseded), errors.Is(e.Err, ErrExpired):
+				say(slog.LevelInfo, "nothing to release: the lease is not this term's any more", "token", e.Term.Token)
 			case e.Err != nil:
 				say(slog.LevelWarn, "could not release; the lease runs out by itself", "token", e.Term.Token, "error", e.Err)
 			case e.Free:

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"log/slog"
 	"os"
 	"reflect"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/alecthomas/kong"
@@ -17,6 +20,7 @@ import (
 type app struct {
 	stdout, stderr io.Writer
 	getenv         func(string) string
+	json           bool // --json was given: what is said on standard error is JSON, too
 	model          *kong.Application
 }
 
@@ -81,17 +85,91 @@ func (a *app) main(args []string) (code int) {
 	}
 	ctx, err := parser.Parse(args)
 	if err != nil {
-		var parse *kong.ParseError
-		help := "tenure --help"
-		if errors.As(err, &parse) && parse.Context != nil && parse.Context.Command() != "" {
-			help = "tenure " + firstWords(parse.Context.Command()) + " --help"
-		}
-		fmt.Fprintf(a.stderr, "tenure: %v (see %s)\n", err, help)
-		return exitUsage
+		a.json = asksForJSON(args)
+		return a.finish(parseError(err))
 	}
+	a.json = jsonFlagOf(ctx)
+	out := &outlet{w: a.stdout}
+	a.stdout = out
 	ctx.BindTo(context.Background(), (*context.Context)(nil))
-	return a.finish(ctx.Run())
+	err = ctx.Run()
+	if lost := out.failed(); err == nil && lost != nil {
+		err = noOutput(lost)
+	}
+	return a.finish(err)
 }
+
+// parseError is what is wrong with the command line, what is allowed, and where
+// that is explained.
+func parseError(err error) error {
+	var (
+		parse   *kong.ParseError
+		written *fs.PathError
+	)
+	if errors.As(err, &written) { // by the help
+		return noOutput(err)
+	}
+	help, allowed := "tenure --help", ""
+	if errors.As(err, &parse) && parse.Context != nil && parse.Context.Command() != "" {
+		help = "tenure " + firstWords(parse.Context.Command()) + " --help"
+		for _, begin := range []string{"expected \"", "missing flags: ", "unexpected argument "} {
+			if strings.HasPrefix(err.Error(), begin) {
+				allowed = ": allowed is tenure " + parse.Context.Selected().Summary()
+			}
+		}
+	}
+	return usage("%v%s (see %s)", err, allowed, help)
+}
+
+// jsonFlagOf reports whether a command line that was understood has --json.
+func jsonFlagOf(ctx *kong.Context) bool {
+	for _, f := range ctx.Flags() {
+		if f.Name == "json" {
+			yes, _ := ctx.FlagValue(f).(bool)
+			return yes
+		}
+	}
+	return false
+}
+
+// asksForJSON reports whether one that was not understood seems to have it.
+func asksForJSON(args []string) bool {
+	for _, arg := range args {
+		switch arg {
+		case "--json":
+			return true
+		case "--":
+			return false
+		}
+	}
+	return false
+}
+
+// outlet is standard output. It remembers that something was lost, which callers
+// of [fmt.Fprintln] do not look at.
+type outlet struct {
+	mu  sync.Mutex
+	w   io.Writer
+	err error
+}
+
+func (o *outlet) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n, err := o.w.Write(p)
+	if o.err == nil {
+		o.err = err
+	}
+	return n, err
+}
+
+func (o *outlet) failed() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.err
+}
+
+func noOutput(err error) error { return exitf(exitInternal, "standard output takes nothing: %v", err) }
 
 // firstWords are the command's own words, without those of its arguments.
 func firstWords(command string) string {
@@ -110,11 +188,15 @@ func (a *app) finish(err error) int {
 	if err == nil {
 		return 0
 	}
+	code, text := exitCode(err), tidy(err.Error())
 	var command *commandError // it has said itself why
-	if text := err.Error(); text != "" && !errors.As(err, &command) {
-		fmt.Fprintf(a.stderr, "tenure: %s\n", tidy(text))
+	switch {
+	case a.json:
+		newLog(a.stderr, true, slog.LevelInfo).Error("ended", "error", text, "code", code)
+	case text != "" && !errors.As(err, &command):
+		fmt.Fprintf(a.stderr, "tenure: %s\n", text)
 	}
-	return exitCode(err)
+	return code
 }
 
 // tidy removes the package's name from errors that are printed under it.

@@ -46,6 +46,8 @@ func (r *runner) observe(e tenure.Event) {
 		})
 	case tenure.Released:
 		switch {
+		case errors.Is(e.Err, tenure.ErrSuperseded), errors.Is(e.Err, tenure.ErrExpired):
+			log.Info("nothing to free: the lease is not this term's any more", "token", e.Term.Token)
 		case e.Err != nil:
 			log.Warn("could not free the election; its lease runs out by itself", "token", e.Term.Token, "error", e.Err)
 		case e.Free:

@@ -16,12 +16,12 @@ import (
 
 // jsonFlag is for every command that prints something.
 type jsonFlag struct {
-	JSON bool `name:"json" help:"Print JSON, an object a line. Numbers of 64 bits are strings in it."`
+	JSON bool `name:"json" help:"Print JSON, an object a line, errors included. Numbers of 64 bits are strings in it."`
 }
 
 // warn tells a person.
 func (a *app) warn(format string, args ...any) {
-	fmt.Fprintf(a.stderr, "tenure: warning: "+format+"\n", args...)
+	newLog(a.stderr, a.json, slog.LevelInfo).Warn(fmt.Sprintf(format, args...))
 }
 
 // printJSON prints v on a line of its own.

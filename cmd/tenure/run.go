@@ -9,6 +9,7 @@ import (
 	"github.com/tenure-go/tenure"
 	"github.com/tenure-go/tenure/cmd/tenure/internal/guard"
 	"github.com/tenure-go/tenure/cmd/tenure/internal/marker"
+	"github.com/tenure-go/tenure/store"
 )
 
 // runCmd is `tenure run`: its flags, and how they are checked. What it does is
@@ -31,7 +32,7 @@ type runCmd struct {
 	ExitHeld    int            `default:"75" placeholder:"CODE" help:"Exit code for: another leads. Default: ${default}."`
 	ExitLost    int            `default:"76" placeholder:"CODE" help:"Exit code for: leadership lost. Default: ${default}."`
 	LogLevel    string         `default:"info" enum:"debug,info,warn,error" help:"How much to say on standard error: ${enum}. Default: ${default}."`
-	JSON        bool           `name:"json" help:"Say it as JSON, an object a line. Numbers of 64 bits are strings in it."`
+	JSON        bool           `name:"json" help:"Say it as JSON, an object a line, errors included. Numbers of 64 bits are strings in it."`
 }
 
 // Help is shown by `tenure run --help`.
@@ -54,15 +55,11 @@ func (c *runCmd) Run(a *app) error {
 		return err
 	}
 	r, err := newRunner(c, a)
-	if err == nil {
-		defer r.close()
-		err = r.run()
+	if err != nil {
+		return err
 	}
-	if c.JSON && err != nil { // nothing but JSON on standard error
-		newLog(a.stderr, true, slog.LevelInfo).Error("ended", "error", tidy(err.Error()), "code", exitCode(err))
-		err = &exitError{code: exitCode(err)}
-	}
-	return err
+	defer r.close()
+	return r.run()
 }
 
 // check returns every fault of the flags at once.
@@ -75,6 +72,9 @@ func (c *runCmd) check() error {
 		if !ok {
 			faults = append(faults, fmt.Sprintf(format, args...))
 		}
+	}
+	if err := store.CheckName(c.Name); err != nil {
+		need(false, "%s", tidy(err.Error()))
 	}
 	need(len(c.Command) > 0, "there is no command: allowed is tenure run NAME -- COMMAND ARGUMENT…")
 	need(c.TTL > 0, "--ttl is 0s: allowed is more than 0")

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,6 +42,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("DB", e.WorkDir+"/leases.db")
 			e.Setenv("TENURE_STORE", "sqlite:"+e.WorkDir+"/leases.db")
 			e.Setenv("XDG_STATE_HOME", e.WorkDir+"/state")
+			e.Setenv("LONG", strings.Repeat("n", 201))
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

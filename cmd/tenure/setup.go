@@ -13,6 +13,13 @@ import (
 // initCmd is `tenure init`.
 type initCmd struct {
 	storeFlags
+	jsonFlag
+}
+
+// doneJSON is what was done, for programs.
+type doneJSON struct {
+	Store string `json:"store"`
+	Done  string `json:"done"` // in words
 }
 
 // Help is shown by `tenure init --help`.
@@ -27,19 +34,19 @@ func (c *initCmd) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer s.close()
-	i, ok := store.As[store.Initializer](s.Store)
-	if !ok {
-		fmt.Fprintf(a.stdout, "nothing to set up in %s\n", s.url)
-		return nil
+	done := "nothing to set up in " + s.url.String()
+	if i, ok := store.As[store.Initializer](s.Store); ok {
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		if done, err = i.Init(ctx); err != nil {
+			return clean(s.url, err)
+		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	done, err := i.Init(ctx)
-	if err != nil {
-		return clean(s.url, err)
+	if c.JSON {
+		return a.printJSON(doneJSON{Store: s.url.String(), Done: s.url.Clean(done)})
 	}
-	fmt.Fprintln(a.stdout, done)
-	return nil
+	_, err = fmt.Fprintln(a.stdout, s.url.Clean(done))
+	return err
 }
 
 // storeCmd is `tenure store`.
