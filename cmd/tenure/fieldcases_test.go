@@ -505,3 +505,48 @@ func TestS04_ExactNumbers(t *testing.T) {
 		t.Errorf("the token appears %d times, want 5 or more:\n%s", n, c.log)
 	}
 }
+
+// S03: a wrapper that is killed leaves no sockets behind: its guardian removes
+// them, or, where there was none or it was killed too, the next `tenure run`. Those
+// of one that lives stay.
+func TestS03_SocketsOfTheKilled(t *testing.T) {
+	p := newPlace(t)
+	tmp := p.path("tmp")
+	if err := os.Mkdir(tmp, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p.env = append(p.env, "TMPDIR="+tmp)
+	count := func() int {
+		left, err := os.ReadDir(tmp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(left)
+	}
+	a := p.start("run", "job", "--ttl", "3s", "--stall-after", "1m", "--", "sh", "-c", "echo up >up; exec sleep 600")
+	p.until("the job", func() bool { _, err := os.Stat(p.path("up")); return err == nil })
+	a.signal(unix.SIGKILL)
+	a.ends(128 + int(unix.SIGKILL))
+	p.until("the guardian to clean up", func() bool { return count() == 0 })
+
+	first := p.start("run", "job", "--", "sh", "-c", "while ! test -e end; do sleep 0.02; done; tenure check")
+	first.says("leading election")
+	b := p.start("run", "job", "--", "true")
+	b.says("waiting: another leads")
+	b.signal(unix.SIGKILL)
+	b.ends(128 + int(unix.SIGKILL))
+	if got := count(); got != 2 {
+		t.Errorf("there are %d directories of sockets, want those of the first and of the killed one", got)
+	}
+	p.start("run", "job", "--no-wait", "--", "true").ends(exitHeld)
+	if got := count(); got != 1 {
+		t.Errorf("there are %d directories of sockets, want that of the first", got)
+	}
+	if err := os.WriteFile(p.path("end"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	first.ends(0) // its job could still ask
+	if got := count(); got != 0 {
+		t.Errorf("there are %d directories of sockets at the end", got)
+	}
+}

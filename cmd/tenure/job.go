@@ -87,10 +87,14 @@ func (r *runner) lead(ctx context.Context, term *tenure.Term) (result error) {
 // start starts the command under its guardian.
 func (r *runner) start(term *tenure.Term) (*guard.Proc, error) {
 	stepDown, kill := limits(term, r.c.killAfter())
-	proc, err := guard.Start(r.reaper, guard.Config{
+	cfg := guard.Config{
 		Command: r.c.Command, Env: r.environ(term), KillAfter: r.c.killAfter(),
 		StepDown: stepDown, Kill: kill, Log: r.log,
-	})
+	}
+	if r.dir != nil {
+		cfg.LastRemove = r.dir.path
+	}
+	proc, err := guard.Start(r.reaper, cfg)
 	if err != nil {
 		return nil, err
 	}

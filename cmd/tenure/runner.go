@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"sync"
 	"syscall"
@@ -30,7 +29,7 @@ type runner struct {
 	elector *tenure.Elector
 	reaper  *guard.Reaper
 	signals *guard.Signals
-	dir     string          // of the sockets; empty: there are none
+	dir     *socketDir      // nil: there are no sockets
 	control *control.Server // nil without dir
 	notify  *notify.Receiver
 	marker  *marker.File // nil: not asked for
@@ -112,13 +111,13 @@ func (r *runner) prepare() (err error) {
 
 // listen opens the sockets by which the job talks to this process.
 func (r *runner) listen() error {
-	dir, err := privateDir(60)
+	dir, err := newSocketDir(60)
 	if err == nil {
 		r.dir = dir
-		r.control, err = control.Listen(dir, r.answer)
+		r.control, err = control.Listen(dir.path, r.answer)
 	}
 	if err == nil && (r.c.StallAfter > 0 || r.outer != "") {
-		r.notify, err = notify.Listen(dir, r.outer, r.progress)
+		r.notify, err = notify.Listen(dir.path, r.outer, r.progress)
 	}
 	switch {
 	case err == nil:
@@ -130,23 +129,6 @@ func (r *runner) listen() error {
 	return nil
 }
 
-// privateDir makes a directory of this process's own, in a place whose path is
-// no longer than longest: those of sockets must be short.
-func privateDir(longest int) (string, error) {
-	var errs []error
-	for _, base := range []string{os.Getenv("XDG_RUNTIME_DIR"), os.TempDir(), "/tmp"} {
-		if base == "" || len(base) > longest {
-			continue
-		}
-		dir, err := os.MkdirTemp(base, "tenure-")
-		if err == nil {
-			return dir, nil
-		}
-		errs = append(errs, err)
-	}
-	return "", errors.Join(errs...)
-}
-
 // close gives everything back that newRunner took.
 func (r *runner) close() {
 	r.cancel(nil)
@@ -156,8 +138,8 @@ func (r *runner) close() {
 	if r.notify != nil {
 		r.notify.Close()
 	}
-	if r.dir != "" {
-		os.RemoveAll(r.dir)
+	if r.dir != nil {
+		r.dir.remove()
 	}
 	for _, f := range r.fences {
 		f.gate.close()

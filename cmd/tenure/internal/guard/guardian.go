@@ -24,8 +24,9 @@ const Arg = "__guardian"
 type guardian struct {
 	command []string
 	file    string
-	tty     bool // hand the terminal to the command
-	reports int  // file descriptor
+	tty     bool   // hand the terminal to the command
+	remove  string // a directory to remove at the end, if the wrapper is dead
+	reports int    // file descriptor
 
 	limits    limits
 	limited   bool // limits have been received
@@ -107,11 +108,14 @@ func guardianMain(args []string) error {
 		}
 	}
 	g.report(reportGone)
+	if lines == nil && g.remove != "" {
+		os.RemoveAll(g.remove) // whoever finds it left behind removes it, too
+	}
 	return nil
 }
 
 func newGuardian(args []string) (*guardian, *os.File, error) {
-	if len(args) < 6 {
+	if len(args) < 7 {
 		return nil, nil, fmt.Errorf("started with %d arguments: only tenure itself starts it", len(args))
 	}
 	orders, err1 := strconv.Atoi(args[0])
@@ -128,8 +132,9 @@ func newGuardian(args []string) (*guardian, *os.File, error) {
 	}
 	nameThread("tenure-guardian")
 	return &guardian{
-		command:   args[5:],
-		file:      args[4],
+		command:   args[6:],
+		file:      args[5],
+		remove:    args[4],
 		tty:       args[3] == "tty",
 		killAfter: time.Duration(killAfter),
 		reports:   reports,

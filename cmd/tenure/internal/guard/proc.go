@@ -23,6 +23,10 @@ type Config struct {
 	StepDown  Instant       // first limits, see [Proc.SetLimits]
 	Kill      Instant
 	Log       *slog.Logger // required
+
+	// LastRemove is a directory that the guardian removes after the job if it
+	// outlives the wrapper, which then cannot; empty: none.
+	LastRemove string
 }
 
 // Proc is a started command together with its guardian. Its methods are safe
@@ -123,7 +127,7 @@ func (p *Proc) startGuardian(file string) error {
 	}
 	args := append([]string{
 		os.Args[0], Arg, strconv.Itoa(at), strconv.Itoa(at + 1),
-		strconv.FormatInt(int64(p.cfg.KillAfter), 10), tty, file,
+		strconv.FormatInt(int64(p.cfg.KillAfter), 10), tty, p.cfg.LastRemove, file,
 	}, p.cfg.Command...)
 	p.guardian, p.ended, err = p.reaper.start(func() (int, error) {
 		// This very binary, also when its file was replaced meanwhile.
