@@ -130,7 +130,7 @@ func TestKillAfterFits(t *testing.T) {
 			t.Errorf("--ttl %v leaves %v, want %v", ttl, left, killAfter)
 		}
 		// What is advised is accepted.
-		c := runCmd{TTL: ttl, KillAfter: &killAfter, Command: []string{"x"}, ExitHeld: 75, ExitLost: 76}
+		c := runCmd{Name: "job", TTL: ttl, KillAfter: &killAfter, Command: []string{"x"}, ExitHeld: 75, ExitLost: 76}
 		if err := c.check(); err != nil {
 			t.Errorf("--ttl %v --kill-after %v: %v", ttl, killAfter, err)
 		}
