@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,6 +24,7 @@ type app struct {
 	getenv         func(string) string
 	json           bool // --json was given: what is said on standard error is JSON, too
 	model          *kong.Application
+	args           []string // as given
 }
 
 func newApp() *app {
@@ -74,19 +77,20 @@ func (a *app) main(args []string) (code int) {
 		kong.ConfigureHelp(kong.HelpOptions{WrapUpperBound: 100, NoAppDescFormat: true, NoExpandSubcommands: true}),
 		kong.TypeMapper(durationType, kong.MapperFunc(decodeDuration)),
 		kong.KindMapper(reflect.String, kong.MapperFunc(decodeString)),
+		kong.Help(printHelp),
 		kong.Bind(a),
 	)
 	if err != nil {
 		panic(err) // the grammar above is wrong, whatever the arguments
 	}
-	a.model = parser.Model
+	a.model, a.args = parser.Model, args
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
 	ctx, err := parser.Parse(args)
 	if err != nil {
 		a.json = asksForJSON(args)
-		return a.finish(parseError(err))
+		return a.finish(parseError(err, args))
 	}
 	a.json = jsonFlagOf(ctx)
 	out := &outlet{w: a.stdout}
@@ -99,9 +103,35 @@ func (a *app) main(args []string) (code int) {
 	return a.finish(err)
 }
 
+// printHelp is kong's help with the usage lines of [usageOf].
+func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
+	var text bytes.Buffer
+	out := ctx.Stdout
+	ctx.Stdout = &text
+	err := kong.DefaultHelpPrinter(options, ctx)
+	ctx.Stdout = out
+	if err != nil {
+		return err
+	}
+	shown := text.String()
+	if n := ctx.Selected(); n != nil {
+		shown = strings.Replace(shown, "tenure "+n.Summary(), usageOf(n), 1)
+	}
+	_, err = io.WriteString(out, shown)
+	return err
+}
+
+// usageOf is how a command is called.
+func usageOf(n *kong.Node) string {
+	if n.Path() == "run" { // kong knows nothing of the --, nor that flags after the command are the command's
+		return runUsage
+	}
+	return "tenure " + n.Summary()
+}
+
 // parseError is what is wrong with the command line, what is allowed, and where
 // that is explained.
-func parseError(err error) error {
+func parseError(err error, args []string) error {
 	var (
 		parse   *kong.ParseError
 		written *fs.PathError
@@ -109,16 +139,27 @@ func parseError(err error) error {
 	if errors.As(err, &written) { // by the help
 		return noOutput(err)
 	}
-	help, allowed := "tenure --help", ""
-	if errors.As(err, &parse) && parse.Context != nil && parse.Context.Command() != "" {
-		help = "tenure " + firstWords(parse.Context.Command()) + " --help"
-		for _, begin := range []string{"expected \"", "missing flags: ", "unexpected argument "} {
-			if strings.HasPrefix(err.Error(), begin) {
-				allowed = ": allowed is tenure " + parse.Context.Selected().Summary()
-			}
+	if !errors.As(err, &parse) || parse.Context == nil || parse.Context.Selected() == nil {
+		wrong := err.Error()
+		if strings.HasPrefix(wrong, "unknown flag") {
+			wrong += ": flags come after the subcommand"
+		}
+		return usage("%s (see tenure --help)", wrong)
+	}
+	n := parse.Context.Selected()
+	wrong, allowed := err.Error(), ""
+	for _, begin := range []string{"expected \"", "missing flags: ", "unexpected argument "} {
+		if strings.HasPrefix(wrong, begin) {
+			allowed = ": allowed is " + usageOf(n)
 		}
 	}
-	return usage("%v%s (see %s)", err, allowed, help)
+	if missing, ok := strings.CutPrefix(wrong, "expected "); ok && allowed != "" {
+		wrong = "there is no " + strings.Trim(strings.ReplaceAll(missing, " ...", ""), `"`)
+		if n.Path() == "run" && slices.Contains(args, "--") { // what follows it was taken for the NAME
+			wrong = noName
+		}
+	}
+	return usage("%s%s (see tenure %s --help)", wrong, allowed, firstWords(parse.Context.Command()))
 }
 
 // jsonFlagOf reports whether a command line that was understood has --json.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,11 +43,23 @@ TENURE_CONTROL in its environment, and standard input, output and error as they 
 
 When the leadership is lost, every process the command started gets TERM and then KILL, so early that nothing of it is left
 when the lease can be another's. That holds also when this process is killed or frozen. TERM to this process ends the
-command first, and frees the election only after its last process is gone; other signals are passed to the command.`
+command first, and frees the election only after its last process is gone; other signals are passed to the command.
+
+Flags of tenure come before the --. Whatever comes after it is the command and its arguments, flags too.`
 }
+
+// runUsage is how `tenure run` is called, and noName what is wrong without the
+// first of its arguments.
+const (
+	runUsage = "tenure run [flags] NAME -- COMMAND [ARGUMENT…]"
+	noName   = "there is no NAME before --"
+)
 
 // Run checks everything that can be checked, then contends.
 func (c *runCmd) Run(a *app) error {
+	if err := c.split(a.args); err != nil {
+		return err
+	}
 	if err := c.check(); err != nil {
 		return err
 	}
@@ -62,11 +75,23 @@ func (c *runCmd) Run(a *app) error {
 	return r.run()
 }
 
+// split takes the -- off the command. It is required, and NAME before it: without
+// one of them, what was meant as part of the command would be taken for the NAME,
+// or a flag of tenure for an argument of the command, and nobody would be told.
+func (c *runCmd) split(args []string) error {
+	dashes := slices.Index(args, "--")
+	switch {
+	case dashes < 0 || c.Command[0] != "--" && len(args)-dashes <= len(c.Command):
+		return usage("there is no -- before the command: allowed is %s", runUsage)
+	case len(args)-dashes != len(c.Command):
+		return usage("%s: allowed is %s", noName, runUsage)
+	}
+	c.Command = c.Command[1:]
+	return nil
+}
+
 // check returns every fault of the flags at once.
 func (c *runCmd) check() error {
-	if len(c.Command) > 0 && c.Command[0] == "--" {
-		c.Command = c.Command[1:]
-	}
 	var faults []string
 	need := func(ok bool, format string, args ...any) {
 		if !ok {
@@ -76,7 +101,7 @@ func (c *runCmd) check() error {
 	if err := store.CheckName(c.Name); err != nil {
 		need(false, "%s", tidy(err.Error()))
 	}
-	need(len(c.Command) > 0, "there is no command: allowed is tenure run NAME -- COMMAND ARGUMENT…")
+	need(len(c.Command) > 0, "there is no command after --: allowed is %s", runUsage)
 	need(c.TTL > 0, "--ttl is 0s: allowed is more than 0")
 	need(c.Wait == nil || *c.Wait > 0, "--wait is 0s: allowed is more than 0; --no-wait does not wait at all")
 	need(!c.Keep || c.Wait == nil && !c.NoWait, "--keep contends for ever: allowed is not together with --wait or --no-wait")
