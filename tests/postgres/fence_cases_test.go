@@ -57,6 +57,8 @@ var fenceWays = []struct {
 const (
 	insertWritten = "insert into written (resource, value) values ($1, $2)"
 	selectWritten = "select value from written where resource = $1 order by n"
+	// The check and the write in one statement.
+	insertChecked = "with checked as materialized (select tenure.fence($3, $4, $5, $6)) insert into written (resource, value) select $1, $2 from checked"
 	createWritten = "create table written (n bigint generated always as identity, resource text, value text)"
 )
 

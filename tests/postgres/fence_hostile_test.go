@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/tenure-go/tenure/tests/servers"
@@ -49,9 +50,9 @@ func TestFenceHostileSearchPath(t *testing.T) {
 		"create schema evil",
 		"create function evil.stolen() returns void language sql as $$ create table if not exists evil.proof as select current_user as u $$",
 	}
-	for _, kind := range []string{"text", "bigint", "integer"} {
+	for _, kind := range []string{"text", "bigint", "integer", "pg_catalog.bool"} {
 		for _, op := range []string{"=", "<>", "<", "<=", ">", ">="} {
-			f := fmt.Sprintf("evil.%s_%x", kind, op)
+			f := fmt.Sprintf("evil.%s_%x", strings.TrimPrefix(kind, "pg_catalog."), op)
 			statements = append(statements,
 				fmt.Sprintf("create function %s(%s, %s) returns boolean language plpgsql as $$ begin if current_user <> session_user then perform evil.stolen(); end if; return true; end $$", f, kind, kind),
 				fmt.Sprintf("create operator evil.%s (leftarg = %s, rightarg = %s, function = %s)", op, kind, kind, f))

@@ -398,6 +398,9 @@ func TestFenceFromSQL(t *testing.T) {
 		{"select tenure.fence_chain('invoices', 'eu', 8, 1, 'd')", ""},
 		{"select tenure.fence_chain('invoices', 'eu', 8, 1, 'd')", "TN005"},
 		{"select tenure.fence_chain('invoices', 'eu', 8, 1, 'e')", "TN002"},
+		// The check in the statement that writes.
+		{"with checked as materialized (select tenure.fence('invoices', 8)) insert into written (resource, value) select 'invoices', '3' from checked", ""},
+		{"with checked as materialized (select tenure.fence('invoices', 7)) insert into written (resource, value) select 'invoices', '4' from checked", "TN001"},
 		{"select tenure.fence_chain(resource => 'invoices', lane => null, token => 8, \"position\" => 1, digest => 'd')", ""},
 		// A shell's empty variable is no token.
 		{"select tenure.fence('invoices', null)", "TN004"},
@@ -427,7 +430,7 @@ func TestFenceFromSQL(t *testing.T) {
 		t.Errorf("the lane is at %d, %d, %q, %v", token, position, digest, err)
 	}
 	p := pool(t, d.URL())
-	if got := values(t, p, "invoices"); !slices.Equal(got, []string{"1"}) {
+	if got := values(t, p, "invoices"); !slices.Equal(got, []string{"1", "3"}) {
 		t.Errorf("written %q", got)
 	}
 }

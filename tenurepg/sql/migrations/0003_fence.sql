@@ -293,48 +293,53 @@ $$;
 -- fence checks a write, in its transaction and before anything else there.
 --
 -- What it does here is a shortcut for what happens nearly always: the stamp is that
--- of the mark, and nobody waits for the lock. All names are written in full, with
--- their schemas, also those of operators: to set the search path, as the other
--- functions do, would cost more than all the rest.
+-- of the mark, nobody waits for the lock, and no time-out is set. It is one
+-- statement, and all names are written in full, with their schemas, also those of
+-- operators: to set the search path, as the other functions do, would cost more.
+--
+-- The row is read twice: to lock it, and once it is locked. The second look is as of
+-- the same moment, but xmax tells whether the row was changed since then; in that
+-- case fence_fully takes its time.
 create function tenure.fence(resource text, token bigint, term text default '', renewal bigint default 0) returns void
 language plpgsql security definer
 as $$
 declare
-    v_id     integer;
-    v_locked boolean;
-    v_good   boolean;
-    v_none   pg_catalog.text;
+    v_good boolean;
 begin
-    select m.id, pg_catalog.pg_try_advisory_xact_lock_shared(1413828179, m.id) into v_id, v_locked
-    from tenure.fence_mark m
-    where m.resource operator(pg_catalog.=) fence.resource
-      and m.token operator(pg_catalog.=) fence.token
-      and m.term_id operator(pg_catalog.=) fence.term;
-    if v_locked then
-        -- Once more, now that it is locked. If this version of the row was changed by
-        -- somebody, which xmax tells, it takes a closer look.
-        select true into v_good
+    select
+        l.locked
+        and (
+            select m.token operator(pg_catalog.=) fence.token
+                and m.term_id operator(pg_catalog.=) fence.term
+                and fence.renewal operator(pg_catalog.>=) 0::bigint
+                and fence.renewal operator(pg_catalog.>=) (m.renewal operator(pg_catalog.-) 1::bigint)
+                and m.xmax operator(pg_catalog.=) '0'::pg_catalog.xid
+            from tenure.fence_mark m
+            where m.id operator(pg_catalog.=) l.id
+        )
+        and pg_catalog.current_setting('transaction_read_only') operator(pg_catalog.=) 'off'
+        and coalesce(pg_catalog.current_setting('tenure.fence_idle', true), '') operator(pg_catalog.=) ''
+        and case
+            when pg_catalog.current_setting('idle_in_transaction_session_timeout') operator(pg_catalog.=) '0'
+                and pg_catalog.version() operator(pg_catalog.~~) '%linux%'
+            then
+                pg_catalog.set_config('idle_in_transaction_session_timeout', '10000', true) is not null
+                and pg_catalog.set_config('tcp_user_timeout', '10000', true) is not null
+            else
+                pg_catalog.current_setting('idle_in_transaction_session_timeout') operator(pg_catalog.=) '10s'
+                and pg_catalog.current_setting('tcp_user_timeout') operator(pg_catalog.=) '10000'
+        end
+    into v_good
+    from (
+        select m.id, pg_catalog.pg_try_advisory_xact_lock_shared(1413828179, m.id) as locked
         from tenure.fence_mark m
-        where m.id operator(pg_catalog.=) v_id
+        where m.resource operator(pg_catalog.=) fence.resource
           and m.token operator(pg_catalog.=) fence.token
           and m.term_id operator(pg_catalog.=) fence.term
-          and fence.renewal operator(pg_catalog.>=) 0::bigint
-          and fence.renewal operator(pg_catalog.>=) (m.renewal operator(pg_catalog.-) 1::bigint)
-          and m.xmax operator(pg_catalog.=) '0'::pg_catalog.xid;
-    end if;
-    if v_good is not true or pg_catalog.current_setting('transaction_read_only') operator(pg_catalog.<>) 'off' then
+        offset 0 -- so that the lock is taken first
+    ) l;
+    if v_good is not true then
         perform tenure.fence_fully(fence.resource, fence.token, fence.term, fence.renewal);
-        return;
-    end if;
-    if coalesce(pg_catalog.current_setting('tenure.fence_idle', true), '') operator(pg_catalog.=) ''
-        and pg_catalog.current_setting('idle_in_transaction_session_timeout') operator(pg_catalog.=) '0'
-        and pg_catalog.current_setting('tcp_user_timeout') operator(pg_catalog.=) '0'
-        and pg_catalog.version() operator(pg_catalog.~~) '%linux%'
-    then
-        v_none := pg_catalog.set_config('idle_in_transaction_session_timeout', '10s', true);
-        v_none := pg_catalog.set_config('tcp_user_timeout', '10s', true);
-    else
-        perform tenure.fence_bound();
     end if;
 end
 $$;
