@@ -341,13 +341,7 @@ func TestB25_NoAnswerIsNoGrant(t *testing.T) {
 		defer os.RemoveAll(dir)
 		file := filepath.Join(dir, "leases.db")
 		p.start("init", "--store", "sqlite:"+file).ends(0)
-		exe, err := os.ReadFile("/proc/self/exe")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "tenure"), exe, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		copyCommand(t, dir)
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -530,7 +524,7 @@ func TestS03_SocketsOfTheKilled(t *testing.T) {
 	p.until("the guardian to clean up", func() bool { return count() == 0 })
 
 	first := p.start("run", "job", "--", "sh", "-c", "while ! test -e end; do sleep 0.02; done; tenure check")
-	first.says("leading election")
+	first.says("leading")
 	b := p.start("run", "job", "--", "true")
 	b.says("waiting: another leads")
 	b.signal(unix.SIGKILL)

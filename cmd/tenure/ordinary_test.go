@@ -30,13 +30,7 @@ func newOrdinary(t *testing.T) *ordinary {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	exe, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "tenure"), exe, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	copyCommand(t, dir)
 	u := &ordinary{t: t, dir: dir, home: filepath.Join(dir, "home")}
 	if err := os.Mkdir(u.home, 0o700); err != nil {
 		t.Fatal(err)
@@ -49,6 +43,20 @@ func newOrdinary(t *testing.T) *ordinary {
 		}
 	}
 	return u
+}
+
+// copyCommand puts a `tenure` of its own into dir. It is written by another
+// process: one that has it open for writing, as every child of this process would
+// for a moment, keeps it from being run.
+func copyCommand(t *testing.T, dir string) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("cp", exe, filepath.Join(dir, "tenure")).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 }
 
 // runs runs a `tenure` as that user, checks its exit code, and returns what it
