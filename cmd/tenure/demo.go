@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -61,6 +62,8 @@ longer on a busy machine, and leaves nothing behind. Exit code 1: it came out ot
 
 // Run shows every act.
 func (c *demoCmd) Run(ctx context.Context, a *app) error {
+	runtime.LockOSThread() // what it starts is to die with it, and goes by the thread
+	defer runtime.UnlockOSThread()
 	ctx, stop := untilSignalled(ctx)
 	defer stop()
 	// What a killed contender leaves behind is this process's then.

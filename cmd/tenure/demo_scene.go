@@ -294,7 +294,8 @@ func (s *scene) contend(name string) (*player, error) {
 	cmd.Args[0] = os.Args[0]
 	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+filepath.Dir(s.dir)) // also for what a killed one leaves behind
 	// Ctrl-C is for this process, which ends the others.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// It dies with this process, of whose thread the kernel keeps account.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	p := &player{name: name, cmd: cmd, gone: make(chan struct{})}
 	if p.in, err = cmd.StdinPipe(); err != nil {
 		return nil, err
