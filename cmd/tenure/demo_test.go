@@ -36,6 +36,18 @@ func (c *candidate) demoLines() (lines []demoLine) {
 	return lines
 }
 
+// startDemo starts a `tenure demo --json`, of which a failing test shows all.
+func (p *place) startDemo() *candidate {
+	p.t.Helper()
+	c := p.start("demo", "--json")
+	p.t.Cleanup(func() {
+		if p.t.Failed() {
+			p.t.Logf("the demo said:\n%s", c.log)
+		}
+	})
+	return c
+}
+
 // showsLine waits until the demo has said such a line.
 func (c *candidate) showsLine(act, what string) {
 	c.p.t.Helper()
@@ -47,7 +59,7 @@ func (c *candidate) showsLine(act, what string) {
 // What the demo shows, act by act.
 func TestDemo(t *testing.T) {
 	p := newPlace(t)
-	c := p.start("demo", "--json")
+	c := p.startDemo()
 	c.ends(0)
 	p.nothingLeft()
 
@@ -148,7 +160,7 @@ func TestDemoInterrupted(t *testing.T) {
 		{"frozen", "frozen", unix.SIGINT},
 		{"frozen", "pays", unix.SIGHUP},
 	} {
-		c := p.start("demo", "--json")
+		c := p.startDemo()
 		c.showsLine(tt.act, tt.what)
 		c.signal(tt.sig)
 		c.ends(128 + int(tt.sig))
@@ -168,7 +180,7 @@ func TestDemoReaderGone(t *testing.T) {
 func TestDemoKilled(t *testing.T) {
 	p := newPlace(t)
 	for _, tt := range []struct{ act, what string }{{"killed", "waits"}, {"frozen", "frozen"}} {
-		c := p.start("demo", "--json")
+		c := p.startDemo()
 		c.showsLine(tt.act, tt.what)
 		c.signal(unix.SIGKILL)
 		c.ends(137)
@@ -179,7 +191,7 @@ func TestDemoKilled(t *testing.T) {
 // What does not go as it is told is told again.
 func TestDemoAgain(t *testing.T) {
 	p := newPlace(t)
-	c := p.start("demo", "--json")
+	c := p.startDemo()
 	c.showsLine("frozen", "frozen")
 	p.until("contender B", func() bool {
 		for _, pid := range p.processes() {

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long a script waits for something that should happen at once.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 // TestScripts runs the command as a user would, a script for each subject. Each
 // has a store of its own in $TENURE_STORE, and beside the usual commands:
