@@ -23,6 +23,7 @@ type statement struct {
 	sql  string
 	args func(session int32) []any
 	each func(text string) error
+	once bool // not to be sent again if it may have been carried out
 }
 
 // runner sends a statement on some connection.

@@ -234,8 +234,8 @@ func patience(ctx context.Context) int64 {
 }
 
 // call sends a statement until it is answered, ctx ends, or trying again makes no
-// sense. Every request can be sent twice: one that was carried out is answered
-// again. hint is what becomes of the announcement.
+// sense. Almost every request can be sent twice: one that was carried out is
+// answered again.
 func (s *Store) call(ctx context.Context, st statement, patient bool) error {
 	if err := s.begin(ctx); err != nil {
 		return err
@@ -268,6 +268,9 @@ func (s *Store) try(ctx context.Context, st statement, patient bool) error {
 			err = asUnknown(err)
 		}
 		unknown = store.OutcomeUnknown(err)
+		if unknown && st.once {
+			return err
+		}
 		switch thenOf(err) {
 		case quietly:
 			until := time.Now().Add(quietTime)
@@ -593,6 +596,7 @@ func (s *Store) Evict(ctx context.Context, e store.Eviction) (store.Record, erro
 			return []any{e.Name, string(e.TermID), e.Reason, e.Now, s.announces(), patience(ctx)}
 		},
 		each: func(row string) error { text = row; return nil },
+		once: true, // again it would find nobody to evict
 	}, false)
 	if err != nil {
 		return store.Record{}, s.blamed(ctx, e.Name, err)

@@ -238,7 +238,7 @@ func (w *watches) listen(ctx context.Context) error {
 	if err := w.look(ctx, true); err != nil {
 		return err
 	}
-	for {
+	for ctx.Err() == nil {
 		wait, cancel := context.WithCancel(ctx)
 		w.mu.Lock()
 		w.wake = cancel
@@ -257,6 +257,7 @@ func (w *watches) listen(ctx context.Context) error {
 			return err
 		}
 	}
+	return ctx.Err()
 }
 
 // hear waits for a notification and passes it on. It returns nil also when it was

@@ -62,54 +62,60 @@ type way struct {
 	open func(ctx context.Context, url string) (*tenurepg.Store, func() error, error)
 }
 
-var ways = []way{
-	{"url", func(ctx context.Context, url string) (*tenurepg.Store, func() error, error) {
+var (
+	byURL = way{"url", func(ctx context.Context, url string) (*tenurepg.Store, func() error, error) {
 		s, err := tenurepg.Open(ctx, url, nil)
 		if err != nil {
 			return nil, nil, err
 		}
 		return s, s.Close, nil
-	}},
-	{"pool", func(ctx context.Context, url string) (*tenurepg.Store, func() error, error) {
+	}}
+	byPool = way{"pool", func(ctx context.Context, url string) (*tenurepg.Store, func() error, error) {
 		p, err := pgxpool.New(ctx, url)
 		if err != nil {
 			return nil, nil, err
 		}
 		s, err := tenurepg.New(p, nil)
 		return s, func() error { err := s.Close(); p.Close(); return err }, err
-	}},
-	{"database-sql", func(ctx context.Context, url string) (*tenurepg.Store, func() error, error) {
+	}}
+	byDB = way{"database-sql", func(ctx context.Context, url string) (*tenurepg.Store, func() error, error) {
 		db, err := sql.Open("pgx", url)
 		if err != nil {
 			return nil, nil, err
 		}
 		s, err := tenurepg.NewSQL(db, nil)
 		return s, func() error { return errors.Join(s.Close(), db.Close()) }, err
-	}},
-}
+	}}
+)
 
-// TestStore runs the cases that every store must pass, over each kind of client,
-// directly and through a pooler that shares few connections among all.
+// TestStore runs the cases that every store must pass: over each kind of client, and
+// through a pooler that shares few connections among all.
 func TestStore(t *testing.T) {
 	d := schema(t)
 	b := servers.Bouncer(t, d, 5)
-	for _, place := range []struct{ name, url string }{{"direct", d.URL()}, {"pooled", b.URL()}} {
-		for _, w := range ways {
-			t.Run(place.name+"/"+w.name, func(t *testing.T) {
-				t.Parallel()
-				runCases(t, storetest.Harness{
-					Parallel: 4,
-					TTL:      3 * time.Second, // room for a slow machine
-					Open:     func(ctx context.Context) (store.Store, func() error, error) { return w.open(ctx, place.url) },
-					Remove: func(ctx context.Context, name string) error {
-						return execer(t, d)(ctx, "delete from tenure.lease where name = $1", name)
-					},
-					Upgrade: func(ctx context.Context, name string) error {
-						return execer(t, d)(ctx, "update tenure.lease set format = $2 where name = $1", name, store.Format+1)
-					},
-				})
+	for _, on := range []struct {
+		place, url string
+		way        way
+	}{
+		{"direct", d.URL(), byURL},
+		{"direct", d.URL(), byDB},
+		{"pooled", b.URL(), byURL},
+		{"pooled", b.URL(), byPool},
+	} {
+		t.Run(on.place+"/"+on.way.name, func(t *testing.T) {
+			t.Parallel()
+			runCases(t, storetest.Harness{
+				Parallel: 4,
+				TTL:      3 * time.Second, // room for a slow machine
+				Open:     func(ctx context.Context) (store.Store, func() error, error) { return on.way.open(ctx, on.url) },
+				Remove: func(ctx context.Context, name string) error {
+					return execer(t, d)(ctx, "delete from tenure.lease where name = $1", name)
+				},
+				Upgrade: func(ctx context.Context, name string) error {
+					return execer(t, d)(ctx, "update tenure.lease set format = $2 where name = $1", name, store.Format+1)
+				},
 			})
-		}
+		})
 	}
 }
 

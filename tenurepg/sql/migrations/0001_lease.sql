@@ -130,7 +130,7 @@ end
 $$;
 
 create function tenure.unwire(p_id integer) returns void
-language plpgsql
+language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 begin
     while tenure.wired(p_id) loop

@@ -78,3 +78,39 @@ begin
         limit least(greatest(p_n, 0), (select history_max from tenure.setting));
 end
 $$;
+
+-- grant_elect lets a role contend for elections and lead. It can write to no table
+-- itself, so it cannot set a token back.
+create function tenure.grant_elect(role text) returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform tenure.grant_look(role);
+    execute format('grant execute on function tenure.acquire, tenure.renew, tenure.release, tenure.abandon, tenure.await, tenure.unwire, tenure.blocker to %I', role);
+end
+$$;
+
+-- grant_look lets a role see who leads, and the history.
+create function tenure.grant_look(role text) returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+begin
+    execute format('grant usage on schema tenure to %I', role);
+    execute format('grant execute on function tenure.get, tenure.list, tenure.past to %I', role);
+    execute format('grant select on tenure.election, tenure.history, tenure.setting, tenure.schema_version to %I', role);
+end
+$$;
+
+-- grant_evict lets a role end terms: that of an operator.
+create function tenure.grant_evict(role text) returns void
+language plpgsql set search_path = pg_catalog, pg_temp
+as $$
+begin
+    perform tenure.grant_look(role);
+    execute format('grant execute on function tenure.evict to %I', role);
+end
+$$;
+
+-- Nobody may call anything in this schema until it is granted: the functions run
+-- with their owner's rights, and PostgreSQL lets everybody call a new one.
+revoke all on all functions in schema tenure from public;
