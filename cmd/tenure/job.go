@@ -86,6 +86,8 @@ func (r *runner) lead(ctx context.Context, term *tenure.Term) (result error) {
 
 // start starts the command under its guardian.
 func (r *runner) start(term *tenure.Term) (*guard.Proc, error) {
+	r.starting.Lock()
+	defer r.starting.Unlock()
 	stepDown, kill := limits(term, r.c.killAfter())
 	cfg := guard.Config{
 		Command: r.c.Command, Env: r.environ(term), KillAfter: r.c.killAfter(),

@@ -40,6 +40,8 @@ type runner struct {
 	ctx    context.Context // ends when this process should
 	cancel context.CancelCauseFunc
 
+	starting sync.Mutex // held from before the command is started until proc is set
+
 	mu      sync.Mutex
 	term    *tenure.Term // the current one
 	proc    *guard.Proc  // its command, from start to gone
@@ -254,10 +256,14 @@ func (r *runner) handleSignals(stop <-chan struct{}) {
 }
 
 func (r *runner) handleSignal(sig syscall.Signal) {
-	proc := r.running()
-	switch {
-	case sig == unix.SIGTERM:
+	if sig == unix.SIGTERM {
 		r.cancel(signalled{sig})
+		return
+	}
+	r.starting.Lock() // what comes meanwhile is for the command
+	proc := r.running()
+	r.starting.Unlock()
+	switch {
 	case proc != nil:
 		proc.Signal(sig)
 	case sig == unix.SIGTSTP:
