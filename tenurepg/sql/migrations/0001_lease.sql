@@ -253,7 +253,7 @@ begin
     perform tenure.save(r);
     perform tenure.note(p_name, 'granted', r.token, r.term_id, r.holder, v_now,
         'from ' || coalesce(host(inet_client_addr()), 'this host'));
-    perform tenure.prune(p_name, v_now);
+    perform tenure.prune(p_name, r.token, v_now);
     if p_hint then
         perform tenure.announce(format('g %s:%s %s %s', r.id, p_ttl, r.wire, p_name));
     end if;

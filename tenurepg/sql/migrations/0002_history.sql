@@ -17,7 +17,7 @@ create index history_name on tenure.history (name, id);
 create table tenure.setting (
     one         boolean primary key default true check (one),
     history_age interval not null default '90 days' check (history_age > interval '0'),
-    history_max integer not null default 1000 check (history_max > 0) -- lines of each election
+    history_max integer not null default 1000 check (history_max > 0) -- lines of each election, and up to a hundred more
 );
 insert into tenure.setting default values;
 
@@ -51,16 +51,25 @@ end
 $$;
 
 -- prune drops what is beyond the setting, of one election, whose row the caller
--- has locked.
-create function tenure.prune(p_name text, p_now timestamptz) returns void
+-- has locked: what is too old at every grant, what is too much at every 32nd, since
+-- that has to be counted.
+create function tenure.prune(p_name text, p_token bigint, p_now timestamptz) returns void
 language plpgsql
 as $$
+declare
+    s        tenure.setting;
+    v_oldest timestamptz;
+    v_first  bigint;
 begin
-    delete from tenure.history h
-    using tenure.setting s
-    where h.name = p_name
-      and (h.at < p_now - s.history_age
-        or h.id < (select l.id from tenure.history l where l.name = p_name order by l.id desc offset s.history_max - 1 limit 1));
+    select * into s from tenure.setting;
+    select at into v_oldest from tenure.history where name = p_name order by id limit 1;
+    if v_oldest < p_now - s.history_age then
+        delete from tenure.history where name = p_name and at < p_now - s.history_age;
+    end if;
+    if p_token % 32 = 0 then
+        select id into v_first from tenure.history where name = p_name order by id desc offset s.history_max - 1 limit 1;
+        delete from tenure.history where name = p_name and id < v_first;
+    end if;
 end
 $$;
 
