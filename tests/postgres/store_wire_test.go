@@ -82,22 +82,6 @@ func watch(t *testing.T, s *tenurepg.Store, name string) <-chan store.Hint {
 	return hints
 }
 
-func vacancy(t *testing.T, hints <-chan store.Hint) {
-	t.Helper()
-	limit := time.NewTimer(time.Minute)
-	defer limit.Stop()
-	for {
-		select {
-		case h := <-hints:
-			if h.Kind == store.HintVacant {
-				return
-			}
-		case <-limit.C:
-			t.Fatal("waited a minute for a hint of the vacancy")
-		}
-	}
-}
-
 // locks counts advisory locks of a class.
 func locks(t *testing.T, c *pgx.Conn, class int, granted bool) int {
 	t.Helper()
