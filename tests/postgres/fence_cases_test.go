@@ -24,34 +24,33 @@ type fencedList interface {
 	write(ctx context.Context, s fence.Stamp, value string, inside func() error) (replayed bool, err error)
 }
 
-// fenceWays are the ways to write behind the fence.
-var fenceWays = []struct {
-	name string
-	open func(ctx context.Context, url string, iso pgx.TxIsoLevel) (fencedList, func() error, error)
-}{
-	{"pgx", func(ctx context.Context, url string, iso pgx.TxIsoLevel) (fencedList, func() error, error) {
-		pool, err := pgxpool.New(ctx, url)
-		if err != nil {
-			return nil, nil, err
-		}
-		l := &pgxList{pool: pool, Fence: tenurepg.NewFence(pool, &tenurepg.FenceOptions{Isolation: iso})}
-		return l, func() error { pool.Close(); return nil }, nil
-	}},
-	{"pgx-own-transaction", func(ctx context.Context, url string, iso pgx.TxIsoLevel) (fencedList, func() error, error) {
-		pool, err := pgxpool.New(ctx, url)
-		if err != nil {
-			return nil, nil, err
-		}
-		l := &pgxList{pool: pool, Fence: tenurepg.NewFence(pool, nil), own: true, iso: iso}
-		return l, func() error { pool.Close(); return nil }, nil
-	}},
-	{"database-sql", func(_ context.Context, url string, iso pgx.TxIsoLevel) (fencedList, func() error, error) {
-		db, err := sql.Open("pgx", url)
-		if err != nil {
-			return nil, nil, err
-		}
-		return &sqlList{db: db, SQLFence: tenurepg.NewSQLFence(db, &tenurepg.FenceOptions{Isolation: iso})}, db.Close, nil
-	}},
+// fenceWay is a way to write behind the fence.
+type fenceWay func(ctx context.Context, url string, iso pgx.TxIsoLevel) (fencedList, func() error, error)
+
+func throughPgx(ctx context.Context, url string, iso pgx.TxIsoLevel) (fencedList, func() error, error) {
+	p, err := pgxpool.New(ctx, url)
+	if err != nil {
+		return nil, nil, err
+	}
+	l := &pgxList{pool: p, Fence: tenurepg.NewFence(p, &tenurepg.FenceOptions{Isolation: iso})}
+	return l, func() error { p.Close(); return nil }, nil
+}
+
+func inOwnTransaction(ctx context.Context, url string, iso pgx.TxIsoLevel) (fencedList, func() error, error) {
+	p, err := pgxpool.New(ctx, url)
+	if err != nil {
+		return nil, nil, err
+	}
+	l := &pgxList{pool: p, Fence: tenurepg.NewFence(p, nil), own: true, iso: iso}
+	return l, func() error { p.Close(); return nil }, nil
+}
+
+func throughSQL(_ context.Context, url string, iso pgx.TxIsoLevel) (fencedList, func() error, error) {
+	db, err := sql.Open("pgx", url)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &sqlList{db: db, SQLFence: tenurepg.NewSQLFence(db, &tenurepg.FenceOptions{Isolation: iso})}, db.Close, nil
 }
 
 const (
@@ -65,27 +64,33 @@ const (
 // TestFence runs the cases that every fence must pass, in each way of using this
 // one, at each isolation level, directly and through a pooler.
 func TestFence(t *testing.T) {
-	d := schema(t)
-	if err := execer(t, d)(t.Context(), createWritten); err != nil {
-		t.Fatal(err)
-	}
+	d := written(t)
 	b := servers.Bouncer(t, d, 8)
-	for _, place := range []struct{ name, url string }{{"direct", d.URL()}, {"pooled", b.URL("default_query_exec_mode=exec")}} {
-		for _, way := range fenceWays {
-			for _, iso := range isolations {
-				t.Run(place.name+"/"+way.name+"/"+string(iso), func(t *testing.T) {
-					runFenceCases(t, fencetest.Harness{
-						Open: func(ctx context.Context) (fencetest.Fence, func() error, error) {
-							return way.open(ctx, place.url, iso)
-						},
-						Transaction: func(ctx context.Context, f fencetest.Fence, s fence.Stamp, value string, inside func() error) error {
-							_, err := f.(fencedList).write(ctx, s, value, inside)
-							return err
-						},
-					})
-				})
-			}
-		}
+	direct, pooled := d.URL(), b.URL("default_query_exec_mode=exec")
+	for _, c := range []struct {
+		name, url string
+		way       fenceWay
+		iso       pgx.TxIsoLevel
+	}{
+		{"pgx", direct, throughPgx, pgx.ReadCommitted},
+		{"pgx", direct, throughPgx, pgx.RepeatableRead},
+		{"pgx", direct, throughPgx, pgx.Serializable},
+		{"pgx, own transaction", direct, inOwnTransaction, pgx.ReadCommitted},
+		{"pgx, own transaction", direct, inOwnTransaction, pgx.RepeatableRead},
+		{"database/sql", direct, throughSQL, pgx.ReadCommitted},
+		{"database/sql", direct, throughSQL, pgx.Serializable},
+		{"pgx, pooled", pooled, throughPgx, pgx.ReadCommitted},
+		{"database/sql, pooled", pooled, throughSQL, pgx.ReadCommitted},
+	} {
+		t.Run(c.name+"/"+string(c.iso), func(t *testing.T) {
+			runFenceCases(t, fencetest.Harness{
+				Open: func(ctx context.Context) (fencetest.Fence, func() error, error) { return c.way(ctx, c.url, c.iso) },
+				Transaction: func(ctx context.Context, f fencetest.Fence, s fence.Stamp, value string, inside func() error) error {
+					_, err := f.(fencedList).write(ctx, s, value, inside)
+					return err
+				},
+			})
+		})
 	}
 }
 
