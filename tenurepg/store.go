@@ -235,16 +235,18 @@ func patience(ctx context.Context) int64 {
 
 // call sends a statement until it is answered, ctx ends, or trying again makes no
 // sense. Almost every request can be sent twice: one that was carried out is
-// answered again.
-func (s *Store) call(ctx context.Context, st statement, patient bool) error {
+// answered again. But a refusal of the second may be the consequence of the first
+// and of what others did since: unsure, the error of a try that may have been
+// carried out, is then the truer answer. It is nil if there was none.
+func (s *Store) call(ctx context.Context, st statement, patient bool) (unsure, err error) {
 	if err := s.begin(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	defer s.calls.Done()
 	ctx, cancel := s.bound(ctx)
 	defer cancel()
 	if err := s.check(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	return s.try(ctx, st, patient)
 }
@@ -256,41 +258,42 @@ const (
 	pauseMax   = 50 * time.Millisecond
 )
 
-func (s *Store) try(ctx context.Context, st statement, patient bool) error {
-	unknown := false
+func (s *Store) try(ctx context.Context, st statement, patient bool) (unsure, err error) {
 	pause, broken := time.Millisecond, 0
 	for {
 		err := explain(s.run.run(ctx, st, patient), st.what)
 		if err == nil {
-			return nil
+			return unsure, nil
 		}
-		if unknown {
+		if unsure != nil {
 			err = asUnknown(err)
 		}
-		unknown = store.OutcomeUnknown(err)
-		if unknown && st.once {
-			return err
+		if store.OutcomeUnknown(err) {
+			unsure = err
+			if st.once {
+				return unsure, err
+			}
 		}
 		switch thenOf(err) {
 		case quietly:
 			until := time.Now().Add(quietTime)
 			s.quiet.Store(&until)
 			if broken++; broken > reconnects {
-				return err
+				return unsure, err
 			}
 		case elsewhere:
 			if broken++; broken > reconnects || isConnecting(err) {
-				return err
+				return unsure, err
 			}
 		case again:
 			select {
 			case <-time.After(rand.N(pause)):
 			case <-ctx.Done():
-				return err
+				return unsure, err
 			}
 			pause = min(2*pause, pauseMax)
 		default:
-			return err
+			return unsure, err
 		}
 	}
 }
@@ -326,7 +329,7 @@ func (s *Store) check(ctx context.Context) error {
 		Server   int
 		Nonce    string
 	}
-	err := s.try(ctx, statement{
+	_, err := s.try(ctx, statement{
 		what: "looking at the schema", sql: sqlCheck,
 		args: func(int32) []any { return nil },
 		each: func(text string) (err error) { return json.Unmarshal([]byte(text), &found) },
@@ -375,18 +378,17 @@ func (s *Store) Init(ctx context.Context) (string, error) {
 	return fmt.Sprintf("the schema tenure is of version %d now (applied: %s)", schemaVersion, strings.Join(applied, ", ")), nil
 }
 
-// one sends a statement that has one row.
-func one[T any](ctx context.Context, s *Store, what, sql string, patient bool, args func(session int32) []any) (T, error) {
+// one sends a statement that has one row. unsure is as in call.
+func one[T any](ctx context.Context, s *Store, what, sql string, patient bool, args func(session int32) []any) (answer T, unsure, err error) {
 	var text string
-	err := s.call(ctx, statement{
+	unsure, err = s.call(ctx, statement{
 		what: what, sql: sql, args: args,
 		each: func(row string) error { text = row; return nil },
 	}, patient)
-	if err != nil {
-		var zero T
-		return zero, err
+	if err == nil {
+		answer, err = decode[T](text)
 	}
-	return decode[T](text)
+	return answer, unsure, err
 }
 
 func (s *Store) heard(a answer) {
@@ -402,7 +404,7 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Lease, error)
 	}
 	wired := c.Takeover == store.OnDisconnect
 	ttl := (c.TTL + time.Microsecond - 1) / time.Microsecond // rounded up
-	a, err := one[answer](ctx, s, fmt.Sprintf("acquiring %q", c.Name), sqlAcquire, wired, func(on int32) []any {
+	a, unsure, err := one[answer](ctx, s, fmt.Sprintf("acquiring %q", c.Name), sqlAcquire, wired, func(on int32) []any {
 		return []any{
 			c.Name, c.Holder, string(c.Attempt), int64(ttl), c.Meta, int64(c.Floor), c.FencedOnly, wired, on, s.announces(), patience(ctx),
 		}
@@ -413,7 +415,7 @@ func (s *Store) Acquire(ctx context.Context, c store.Claim) (store.Lease, error)
 	s.heard(a)
 	if a.Code != "granted" && a.Code != "replayed" {
 		s.wires.stands(c.Name, a.Token)
-		return store.Lease{}, a.notGranted(c)
+		return store.Lease{}, cmp.Or(unsure, a.notGranted(c))
 	}
 	if a.Attempt != string(c.Attempt) {
 		return store.Lease{}, notOurs(c.Attempt, a)
@@ -474,7 +476,7 @@ func (s *Store) renew(ctx context.Context, what string, batch []store.Renewal, s
 		return answers
 	}
 	var replies []reply
-	err := s.call(ctx, statement{
+	unsure, err := s.call(ctx, statement{
 		what: what, sql: sqlRenew,
 		args: func(on int32) []any {
 			replies = nil
@@ -510,7 +512,7 @@ func (s *Store) renew(ctx context.Context, what string, batch []store.Renewal, s
 		s.heard(r.Answer)
 		switch {
 		case r.Answer.Code != "renewed" && r.Answer.Code != "replayed":
-			answers[i].Err = r.refusal(b.Lease)
+			answers[i].Err = cmp.Or(unsure, r.refusal(b.Lease))
 			if r.Answer.Code != "busy" {
 				s.wires.lost(b.Lease)
 			}
@@ -549,7 +551,7 @@ func (s *Store) Release(ctx context.Context, l store.Lease, pending store.Attemp
 			return err
 		}
 	}
-	r, err := one[reply](ctx, s, fmt.Sprintf("releasing %q", l.Name), sqlRelease, s.wires.has(l), func(on int32) []any {
+	r, unsure, err := one[reply](ctx, s, fmt.Sprintf("releasing %q", l.Name), sqlRelease, s.wires.has(l), func(on int32) []any {
 		return []any{l.Name, string(l.TermID), int64(l.Token), string(l.Receipt), string(pending), on, s.announces(), patience(ctx)}
 	})
 	if err != nil {
@@ -557,7 +559,7 @@ func (s *Store) Release(ctx context.Context, l store.Lease, pending store.Attemp
 	}
 	s.heard(r.Answer)
 	if r.Answer.Code != "ok" {
-		return r.refusal(l)
+		return cmp.Or(unsure, r.refusal(l))
 	}
 	s.wires.released(l)
 	return nil
@@ -568,7 +570,7 @@ func (s *Store) Abandon(ctx context.Context, name string, a store.Attempt) error
 	if err := cmp.Or(store.CheckName(name), store.CheckAttempt(a)); err != nil {
 		return err
 	}
-	r, err := one[reply](ctx, s, fmt.Sprintf("giving back %q", name), sqlAbandon, s.wires.any(name), func(on int32) []any {
+	r, unsure, err := one[reply](ctx, s, fmt.Sprintf("giving back %q", name), sqlAbandon, s.wires.any(name), func(on int32) []any {
 		return []any{name, string(a), on, s.announces(), patience(ctx)}
 	})
 	if err != nil {
@@ -576,7 +578,7 @@ func (s *Store) Abandon(ctx context.Context, name string, a store.Attempt) error
 	}
 	s.heard(r.Answer)
 	if r.Answer.Code != "ok" {
-		return r.refusal(store.Lease{Name: name})
+		return cmp.Or(unsure, r.refusal(store.Lease{Name: name}))
 	}
 	return nil
 }
@@ -590,7 +592,7 @@ func (s *Store) Evict(ctx context.Context, e store.Eviction) (store.Record, erro
 		return store.Record{}, store.Invalid("the term id has a zero byte")
 	}
 	var text string
-	err := s.call(ctx, statement{
+	_, err := s.call(ctx, statement{
 		what: fmt.Sprintf("evicting from %q", e.Name), sql: sqlEvict,
 		args: func(int32) []any {
 			return []any{e.Name, string(e.TermID), e.Reason, e.Now, s.announces(), patience(ctx)}
@@ -628,7 +630,7 @@ func (s *Store) Get(ctx context.Context, name string) (store.Record, error) {
 		return store.Record{}, err
 	}
 	var text string
-	err := s.call(ctx, statement{
+	_, err := s.call(ctx, statement{
 		what: fmt.Sprintf("reading %q", name), sql: sqlGet,
 		args: func(int32) []any { return []any{name, patience(ctx)} },
 		each: func(row string) error { text = row; return nil },
@@ -673,7 +675,7 @@ func (s *Store) read(ctx context.Context, what string, names []string) ([]answer
 		which = string(text)
 	}
 	var answers []answer
-	err := s.call(ctx, statement{
+	_, err := s.call(ctx, statement{
 		what: what, sql: sqlList,
 		args: func(int32) []any { answers = nil; return []any{which, patience(ctx)} },
 		each: func(row string) error {
@@ -694,7 +696,7 @@ func (s *Store) History(ctx context.Context, name string, n int) ([]store.Entry,
 		return nil, err
 	}
 	var entries []store.Entry
-	err := s.call(ctx, statement{
+	_, err := s.call(ctx, statement{
 		what: fmt.Sprintf("reading the history of %q", name), sql: sqlPast,
 		args: func(int32) []any { entries = nil; return []any{name, min(max(n, 0), 1<<30), patience(ctx)} },
 		each: func(row string) error {

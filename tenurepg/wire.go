@@ -108,7 +108,7 @@ func (w *wires) stands(name string, token fence.Token) {
 // drop returns a lock. If it cannot, the lock ends with the connection: until then
 // the next holder has no tripwire, and is waited for by its expiry.
 func (w *wires) drop(id int32) {
-	_ = w.s.call(context.Background(), statement{
+	_, _ = w.s.call(context.Background(), statement{
 		what: "returning a tripwire", sql: sqlUnwire,
 		args: func(int32) []any { return []any{id} },
 		each: func(string) error { return nil },

@@ -15,6 +15,7 @@ import (
 	"github.com/tenure-go/tenure/store"
 	"github.com/tenure-go/tenure/store/faultstore"
 	"github.com/tenure-go/tenure/store/memstore"
+	"github.com/tenure-go/tenure/tests/servers"
 )
 
 const (
@@ -234,7 +235,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	os.Exit(m.Run())
+	os.Exit(servers.Run(m))
 }
 
 // TestProcesses lets a few processes do anything that processes do, and looks at
