@@ -19,7 +19,7 @@ import (
 // are those of one election.
 func TestPostgresIsLinearizable(t *testing.T) {
 	s := servers.OwnPostgres(t, &servers.Options{Durable: true})
-	for i, how := range []string{"cut", "cut", "cut", "pooled", "killed"} {
+	for i, how := range []string{"cut", "cut", "pooled", "killed"} {
 		seed := uint64(i)
 		d := s.NewDatabase(t)
 		if _, err := tenurepg.Migrate(t.Context(), servers.Connect(t, d.URL())); err != nil {
