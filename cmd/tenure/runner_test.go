@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"net"
 	"os"
@@ -11,7 +12,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tenure-go/tenure"
+	"github.com/tenure-go/tenure/cmd/tenure/internal/guard"
 	"github.com/tenure-go/tenure/store"
+	"github.com/tenure-go/tenure/store/memstore"
 )
 
 // Who has waited for long enough ends with why it was not elected.
@@ -74,4 +78,77 @@ func TestServiceManager(t *testing.T) {
 	}
 	c.signal(unix.SIGTERM)
 	c.ends(143)
+}
+
+// The guardian's limits are those of the term, less what the killing takes.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	e, err := tenure.NewElector(memstore.New(nil), "job", &tenure.Options{TTL: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = e.RunOnce(t.Context(), func(_ context.Context, term *tenure.Term) error {
+		before := guard.Now()
+		_, soon := limits(term, time.Millisecond)
+		stepDown, late := limits(term, time.Hour)
+		if after := guard.Now().Add(term.Remaining()); late.Until(before) > after.Until(before)-killLead {
+			t.Errorf("KILL %v before the deadline, want %v or more", after.Until(before)-late.Until(before), killLead)
+		}
+		if d := soon.Until(before) - stepDown.Until(before); d > time.Second {
+			t.Errorf("KILL %v after the step-down, want 1 ms or little more", d)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestStatusRow(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
+	record := store.Record{Name: "job", State: store.Live, Token: 7, Holder: "a", Remaining: 1500 * time.Millisecond, AcquiredAt: at}
+	row := func(change func(*store.Record)) string {
+		r := record
+		change(&r)
+		return strings.Join(statusRow(r), "|")
+	}
+	for _, tt := range []struct{ got, want string }{
+		{row(func(*store.Record) {}), "job|live|7|a|1.5s|2026-01-02 03:04:05|"},
+		{row(func(r *store.Record) { r.State = store.Vacant }), "job|vacant|7|a|-|-|"},
+		{row(func(r *store.Record) { r.State = store.Dead }), "job|dead|7|a|-|-|"},
+		{row(func(r *store.Record) { r.Evicted = "repair" }), "job|live|7|a|1.5s|2026-01-02 03:04:05|evicted: repair"},
+		{
+			row(func(r *store.Record) { r.TermID, r.Burns = "t", []store.Burn{{Token: 7, TermID: "t"}} }),
+			"job|live|7|a|1.5s|2026-01-02 03:04:05|burnt: a copy of its process used the same term; the expiry stands",
+		},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("row %q, want %q", tt.got, tt.want)
+		}
+	}
+}
+
+// A lease that runs out gives no hint; a watcher sees it nevertheless. And who is
+// evicted by a term's id is not another's term.
+func TestWatchAndEvict(t *testing.T) {
+	p := newPlace(t)
+	w := p.start("watch", "job")
+	w.says("none")
+	a := p.start("run", "job", "--ttl", "3s", "--", "sleep", "1000")
+	w.says("live")
+	p.start("evict", "job", "--reason", "test", "--term", strings.Repeat("0", 32)).ends(exitNo)
+	a.signal(unix.SIGKILL)
+	a.ends(137)
+	w.says("dead")
+	w.signal(unix.SIGTERM)
+	w.ends(143)
+
+	a = p.start("run", "job", "--ttl", "10m", "--kill-after", "200ms", "--", "sh", "-c", `trap "" TERM; echo up >up; while :; do sleep 0.02; done`)
+	p.until("the job", func() bool { _, err := os.Stat(p.path("up")); return err == nil })
+	p.start("evict", "job", "--reason", "test", "--now").ends(0)
+	p.start("run", "job", "--no-wait", "--", "true").ends(0)
+	a.signal(unix.SIGKILL)
+	a.ends(137)
+	p.nothingRuns()
 }
